@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs (protocol.md 4) as a C++20 concept. Production code runs over X86Memory, the simulator's
+// over SimMemory; protocol code is written once, as templates over this concept.
+//
+// A wave is a batch of line acquisitions that share one pair of fences: begin_wave(), flush(line)...,
+// end_wave(), then loads. It costs one serial fabric round trip, which end_wave() counts.
+#pragma once
+
+#include <concepts>
+
+#include "arch/check.hpp"
+#include "arch/types.hpp"
+
+namespace kvpool {
+
+// Counts of what crossed the fabric, for one thread. Plain words: each thread has its own copy and a
+// reader of statistics adds them up (relaxed loads of aligned words never tear).
+struct Counters {
+  u64 lines_acquired = 0;   // flushed in order to be read afresh: control lines
+  u64 lines_published = 0;  // whole control lines and words written
+  u64 lines_streamed = 0;   // payload lines written past the caches
+  u64 lines_fetched = 0;    // payload lines flushed and read
+  u64 lines_retired = 0;    // written back and forgotten
+  u64 round_trips = 0;      // serial waves waited for (see wave)
+  u64 message_pairs = 0;    // requests whose answer was waited for
+  u64 data_waves = 0;       // payload reads, each one stream of overlapped lines
+  u64 drains_strict = 0;
+  u64 poison_hits = 0;
+};
+
+template <class M>
+concept PoolMemory = requires(M m, const M cm, PoolOffset off, const PoolOffset *offs, Line &line,
+                              const Line &cline, u64 n, u64 &word, void *dst, const void *src,
+                              CheckLanes *lanes) {
+  // Control lines. A load returns false on poison or a lost device; `line` is then untouched.
+  { m.load_line(off, line) } noexcept -> std::same_as<bool>;   // one 64-byte load, or two halves
+  { m.load_word(off, word) } noexcept -> std::same_as<bool>;   // aligned 8 bytes, never torn
+  { m.publish_line(off, cline) } noexcept -> std::same_as<void>;  // one 64-byte streaming store
+  { m.publish_word(off, n) } noexcept -> std::same_as<void>;   // aligned 8 bytes, sole writer
+  // Shared doorbell line: store 4 bytes and write the line back (the one line with several writers).
+  { m.ring_doorbell(off, u32{}) } noexcept -> std::same_as<void>;
+
+  // Order.
+  { m.drain() } noexcept -> std::same_as<void>;  // visible in this host's domain
+  // On the medium: `offs` names the last line written on each device.
+  { m.drain_strict(offs, n) } noexcept -> std::same_as<void>;
+
+  // Acquire.
+  { m.begin_wave() } noexcept -> std::same_as<void>;  // full fence
+  { m.flush(off) } noexcept -> std::same_as<void>;    // one line, unordered inside the wave
+  { m.end_wave() } noexcept -> std::same_as<void>;    // full fence; counts one round trip
+  { m.end_poll() } noexcept -> std::same_as<void>;    // the same for a poll: counted by the waiter
+  { m.prefetch(off) } noexcept -> std::same_as<void>;
+  { m.acquire(off, n) } noexcept -> std::same_as<void>;  // a wave over [off, off + n)
+  { m.retire(off, n) } noexcept -> std::same_as<void>;   // write back and forget [off, off + n)
+
+  // Payload: `n` whole lines. `lanes` may be null; else each line is added to the order-free segment
+  // check with its index in the segment, starting at `first_line`. Local memory has any alignment.
+  { m.stream_lines(off, src, n, lanes, n /*first_line*/) } noexcept -> std::same_as<void>;
+  // Copies n lines from `off` and, line by line, flushes n lines from `ahead` (kNoOffset: none). The
+  // lines at `off` must have been flushed before the last fence. False on poison.
+  { m.fetch_lines(dst, off, n, off /*ahead*/, lanes, n) } noexcept -> std::same_as<bool>;
+  { m.flush_lines(off, n) } noexcept -> std::same_as<void>;  // payload, unordered
+  { m.fence() } noexcept -> std::same_as<void>;              // full fence between windows
+
+  { m.counters() } noexcept -> std::same_as<Counters &>;  // this thread's
+};
+
+}  // namespace kvpool
