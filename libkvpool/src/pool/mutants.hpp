@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Switch points of the protocol: each names one flush, fence, check, order or rule that the simulator
+// can leave out to prove that its absence is noticed. In production env.mutant() is a constant false.
+#pragma once
+
+#include "arch/types.hpp"
+
+namespace kvpool::pool {
+
+enum class Mutant : u16 {
+  kNone = 0,
+  kPublishWithoutDrain,       // proto 9: payload on the medium before publish
+  kValidateWithoutEntry,      // proto 10: entry lines again after the copy
+  kValidateWithoutClaims,     // proto 10: claims again after the copy
+  kValidateWithoutAcquire,    // proto 10: the second look comes from the medium
+  kValidateIgnoresVersion,    // proto 10: same version, not only same key
+  kLookupWithoutAcquire,      // proto 10: entries come from the medium
+  kLookupIgnoresSpill,        // proto 10: the spill flag sends a lookup on
+  kInsertBeforeSpillFlag,     // proto 10: the flag is drained before the entry
+  kGrantBeforeClear,          // proto 10: entry cleared strictly before its block is granted
+  kEvictWithoutGrace,         // proto 10: grace (not a safety rule with validation; liveness)
+  kAnswerBeforeDrain,         // proto 7: a decision is on the medium before it is answered
+  kAcceptWithoutClaims,       // proto 7: answers count only without a higher claim
+  kReuseInDoubt,              // proto 9: a block in doubt is not reused
+  kPinIgnoredByEviction,      // proto 11: a pinned block keeps its entry
+  kPinCheckBeforeUse,         // proto 11: expiry is checked after the use
+  kReviveHidden,              // proto 10: HIDDEN never comes back
+  kReturnWithoutMap,          // proto 8: the map line of a returned extent
+  kReportSkipsDoubt,          // proto 8: doubts are reported
+  kReportAppliedLate,         // proto 8: unnamed extents return at END, not later
+  kServeBeforeReport,         // proto 8: nothing is served before the report
+  kReclaimBeforeQuiet,        // proto 8: a dead member's extents wait for QUIET
+  kLeaseRenewLate,            // proto 6: a late renewal does not revive
+  kWriteWithoutLease,         // proto 6: a writer checks its expiry before each chunk
+  kTakeoverWithoutSettle,     // proto 7: 2 delta between claim and reading claims
+  kTakeoverWithoutReread,     // proto 7: claims once more before active
+  kScanWithoutAcquire,        // proto 7: the scan reads the medium
+  kClaimOneCopy,              // proto 7: both copies are written
+  kIgnoreEpochInRequest,      // proto 12: another owner's requests are not executed
+  kIgnoreIncarnation,         // proto 12: lines of an earlier incarnation are ignored
+  kClearKeepsEpoch,           // proto 10: a clear bumps the namespace's epoch
+  kCheckNotVerified,          // proto 9: payload checks are verified
+  kRequestWithoutDrain,       // proto 12: a request is drained before the doorbell
+  kCount,
+};
+
+}  // namespace kvpool::pool
