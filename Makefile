@@ -30,15 +30,15 @@ demo: ## fill a shared pool from 4 processes, read everything back, verify it (T
 
 test: ## everything that proves a commit: lint, all suites, then the sanitizer build (10 to 25 minutes)
 	@scripts/deps.sh build test
-	@scripts/test.sh
+	@scripts/test.py full
 
 test-long: ## what takes too long for every commit: clang, debug, ThreadSanitizer, many seeds
 	@scripts/deps.sh build test long
-	@scripts/test_long.sh
+	@scripts/test.py long
 
 check: ## quick: lint and unit tests
 	@scripts/deps.sh build test
-	@scripts/test.sh quick
+	@scripts/test.py quick
 
 lint: ## read the tree for layering, licences, sizes, spelling
 	@scripts/deps.sh test
