@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which groups of the index may hold a key (proto 10). Keys are hashes, so two of their words serve.
+#pragma once
+
+#include "arch/types.hpp"
+
+namespace kvpool::media {
+
+// Maps a uniform 64-bit word onto [0, groups) by the high half of the product.
+constexpr u64 scale_word(u64 word, u64 groups) {
+  return static_cast<u64>((static_cast<unsigned __int128>(word) * groups) >> 64);
+}
+
+// The first group comes from word 0 of the key, the second from word 1; never the same group.
+constexpr u64 first_group(const u64 *key, u64 groups) { return scale_word(key[0], groups); }
+constexpr u64 second_group(const u64 *key, u64 groups) {
+  const u64 group = scale_word(key[1], groups);
+  if (group != first_group(key, groups)) return group;
+  return group + 1 == groups ? 0 : group + 1;
+}
+
+}  // namespace kvpool::media
