@@ -247,14 +247,14 @@ struct alignas(64) Entry {
   u16 ns;
   u32 crc;
 
-  u64 locator() const { return u64{locator_high} << 32 | locator_low; }
+  constexpr u64 locator() const { return u64{locator_high} << 32 | locator_low; }
   void set_locator(u64 loc) {
     locator_low = static_cast<u32>(loc);
     locator_high = static_cast<u8>(loc >> 32);
   }
-  EntryState entry_state() const { return static_cast<EntryState>(state & kEntryStateMask); }
-  u64 payload_lines() const { return length & ((1u << 26) - 1); }
-  u32 shards() const { return (length >> 26) + 1; }
+  constexpr EntryState entry_state() const { return static_cast<EntryState>(state & kEntryStateMask); }
+  constexpr u64 payload_lines() const { return length & ((1u << 26) - 1); }
+  constexpr u32 shards() const { return (length >> 26) + 1; }
 };
 constexpr u32 pack_length(u64 payload_lines, u32 shards) {
   return static_cast<u32>(payload_lines) | (shards - 1) << 26;
