@@ -13,8 +13,8 @@ namespace kvpool::backend {
 
 namespace {
 
-constexpr std::size_t kNameMax = 200;    // leaves room for "kvpool-" and ".15" below NAME_MAX
-constexpr std::size_t kPathMax = 4095;   // PATH_MAX less its end
+constexpr std::size_t kNameMax = 200;   // leaves room for "kvpool-" and ".15" below NAME_MAX
+constexpr std::size_t kPathMax = 4095;  // PATH_MAX less its end
 constexpr u64 kPoolBytesMax = u64{kMaxDevices} << PoolOffset::kDeviceShift;
 
 const std::vector<std::string_view> kSchemes = {"mem", "file", "dax", "dev"};
@@ -97,8 +97,9 @@ Status decode_path(std::string_view text, std::string &ret) {
     const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
     const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
     if (high < 0 || low < 0 || high + low == 0) {
-      return Status::fail(-EINVAL, "path " + quoted(text) +
-                                       ": '%' must be followed by two hex digits; write %25 for '%'");
+      return Status::fail(-EINVAL,
+                          "path " + quoted(text) +
+                              ": '%' must be followed by two hex digits; write %25 for '%'");
     }
     out += static_cast<char>(high * 16 + low);
     i += 2;
@@ -112,20 +113,24 @@ Status parse_paths(Address &out, std::string_view body) {
     const std::size_t comma = body.find(',');
     const std::string_view part = body.substr(0, comma);
     if (part.empty()) {
-      return Status::fail(-EINVAL, quoted(out.text) + ": a path is empty; write file:PATH or file:PATH,PATH");
+      return Status::fail(-EINVAL, quoted(out.text) +
+                                       ": a path is empty; write file:PATH or file:PATH,PATH");
     }
     std::string path;
     if (auto s = decode_path(part, path); !s.ok()) return s;
     if (path.size() > kPathMax) {
       return Status::fail(-ENAMETOOLONG, "a path of " + std::to_string(path.size()) +
-                                             " characters is longer than " + std::to_string(kPathMax));
+                                             " characters is longer than " +
+                                             std::to_string(kPathMax));
     }
     if (std::find(out.paths.begin(), out.paths.end(), path) != out.paths.end()) {
-      return Status::fail(-EINVAL, quoted(path) + " is named twice; each device needs its own file");
+      return Status::fail(-EINVAL,
+                          quoted(path) + " is named twice; each device needs its own file");
     }
     out.paths.push_back(std::move(path));
     if (out.paths.size() > kMaxDevices) {
-      return Status::fail(-E2BIG, "more than " + std::to_string(kMaxDevices) + " devices are named");
+      return Status::fail(-E2BIG,
+                          "more than " + std::to_string(kMaxDevices) + " devices are named");
     }
     if (comma == std::string_view::npos) return {};
     body.remove_prefix(comma + 1);
@@ -162,7 +167,8 @@ Status parse_switch(std::string_view option, std::string_view text, bool &ret) {
   return {};
 }
 
-template <class T, class Parse> Status set_once(std::string_view key, std::optional<T> &slot, Parse parse) {
+template <class T, class Parse>
+Status set_once(std::string_view key, std::optional<T> &slot, Parse parse) {
   if (slot) return Status::fail(-EINVAL, "option " + std::string(key) + " is given twice");
   T value{};
   if (auto s = parse(value); !s.ok()) return s;
@@ -219,9 +225,9 @@ Status check_combination(const Address &a) {
     return Status::fail(-EINVAL, "option size: a dax device has a size of its own; leave it out");
   }
   if (!a.host) {
-    return Status::fail(-EINVAL,
-                        "dax: the memory may be shared by several hosts, so that this one needs its "
-                        "number: append ?host=N, a different N (0 to 15) on each host");
+    return Status::fail(
+        -EINVAL, "dax: the memory may be shared by several hosts, so that this one needs its "
+                 "number: append ?host=N, a different N (0 to 15) on each host");
   }
   return {};
 }
@@ -259,7 +265,8 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
 }
 
 Status parse_size(std::string_view text, u64 &ret) {
-  static const std::vector<std::string_view> kUnits = {"KiB", "MiB", "GiB", "TiB", "K", "M", "G", "T", "B"};
+  static const std::vector<std::string_view> kUnits = {"KiB", "MiB", "GiB", "TiB", "K",
+                                                       "M",   "G",   "T",   "B"};
   const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::string_view number = text.substr(0, digits);
   const std::string_view unit = text.substr(digits);
@@ -272,7 +279,8 @@ Status parse_size(std::string_view text, u64 &ret) {
   if (!unit.empty()) {
     const auto found = std::find(kUnits.begin(), kUnits.end(), unit);
     if (found == kUnits.end()) {
-      return Status::fail(-EINVAL, quoted(text) + ": unknown unit " + quoted(unit) + advice(unit, kUnits));
+      return Status::fail(-EINVAL,
+                          quoted(text) + ": unknown unit " + quoted(unit) + advice(unit, kUnits));
     }
     const std::size_t place = static_cast<std::size_t>(found - kUnits.begin());
     shift = place == 8 ? 0 : 10 * (static_cast<int>(place % 4) + 1);
@@ -281,8 +289,8 @@ Status parse_size(std::string_view text, u64 &ret) {
   if (bytes >= static_cast<double>(kPoolBytesMax)) {
     return Status::fail(-ERANGE, quoted(text) + " is more than a pool can have");
   }
-  // Whole numbers above 2^53 lose nothing: only a binary multiple is ever that large, or the text was
-  // in plain bytes, where the last bits decide nothing since sizes are whole stripes.
+  // Whole numbers above 2^53 lose nothing: only a binary multiple is ever that large, or the text
+  // was in plain bytes, where the last bits decide nothing since sizes are whole stripes.
   const u64 whole = static_cast<u64>(bytes);
   if (static_cast<double>(whole) != bytes) {
     return Status::fail(-EINVAL, quoted(text) + " is not a whole number of bytes");
@@ -346,9 +354,11 @@ Status parse_address(const char *text, Address &ret) {
 }
 
 Status device_sizes(const Address &address, std::vector<u64> &ret) {
-  const u64 count = address.scheme == Scheme::kMem ? address.devices.value_or(1) : address.paths.size();
+  const u64 count =
+      address.scheme == Scheme::kMem ? address.devices.value_or(1) : address.paths.size();
   if (!address.size) {
-    return Status::fail(-EINVAL, quoted(address.text) + ": a new pool needs a size; append ?size=1GiB");
+    return Status::fail(-EINVAL,
+                        quoted(address.text) + ": a new pool needs a size; append ?size=1GiB");
   }
   const u64 each = *address.size / count / kDeviceAlign * kDeviceAlign;
   if (each == 0) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses: the text a user writes to name a pool, taken apart and checked. Nothing here opens a file.
+// Addresses: the text a user writes to name a pool, taken apart and checked. Nothing here opens a
+// file.
 //
 //   mem:NAME?size=1GiB&devices=2     named shared memory of this machine
-//   file:PATH[,PATH...]?host=3       files, each one a device (tmpfs, hugetlbfs, any local file system)
-//   dax:/dev/dax0.0?host=3           device-dax
-//   dev:NAME                         a partition of the kvpool driver (named, not served by this build)
+//   file:PATH[,PATH...]?host=3       files, each one a device (tmpfs, hugetlbfs, any local file
+//   system) dax:/dev/dax0.0?host=3           device-dax dev:NAME                         a
+//   partition of the kvpool driver (named, not served by this build)
 //
 // An address is never guessed: an unknown scheme, option or unit is an error that names the nearest
 // right one, and no address at all is ENODEV, never memory.
@@ -39,8 +40,8 @@ struct Address {
   u32 host_id() const { return host.value_or(0); }
 };
 
-// `text` may be null or empty: then $KVPOOL is read, and without it the answer is -ENODEV with the ways
-// on. `ret` is untouched on failure.
+// `text` may be null or empty: then $KVPOOL is read, and without it the answer is -ENODEV with the
+// ways on. `ret` is untouched on failure.
 Status parse_address(const char *text, Address &ret);
 
 // 4096, 64K, 64KiB, 1.5GiB; K, M, G and T are powers of 1024.
@@ -52,12 +53,12 @@ std::string format_size(u64 bytes);
 // Object of a mem: device, as shm_open names it.
 std::string shm_name(const std::string &name, u32 device);
 
-// Sizes of the devices to create: address.size spread evenly, in whole stripes. -EINVAL without a size,
-// -ERANGE when it is too small for its devices or beyond what an offset in the pool can name.
+// Sizes of the devices to create: address.size spread evenly, in whole stripes. -EINVAL without a
+// size, -ERANGE when it is too small for its devices or beyond what an offset in the pool can name.
 Status device_sizes(const Address &address, std::vector<u64> &ret);
 
-// The nearest of `known` (edit distance at most 2, or one a prefix of the other); empty when none is
-// near enough to be offered.
+// The nearest of `known` (edit distance at most 2, or one a prefix of the other); empty when none
+// is near enough to be offered.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view> &known);
 
 }  // namespace kvpool::backend

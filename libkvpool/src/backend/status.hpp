@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call of this layer says when it fails: a negative errno for programs, one sentence for people.
+// What a call of this layer says when it fails: a negative errno for programs, one sentence for
+// people.
 #pragma once
 
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace kvpool::backend {
 
-// `what` names the thing (file, option, device) and, where one is clear, the way on. It is empty when
-// err is 0.
+// `what` names the thing (file, option, device) and, where one is clear, the way on. It is empty
+// when err is 0.
 struct Status {
   int err = 0;
   std::string what;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a pool: all its devices, opened or made, mapped, with the locks of this opening.
+// The door of this layer: store includes this header.
+//
+// Every Backend opens its own descriptors, so that two in one process exclude each other by locks
+// as two processes do. All members are constant after open except the locks, which guard
+// themselves.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "arch/types.hpp"
+#include "backend/address.hpp"
+#include "backend/dax.hpp"
+#include "backend/device_file.hpp"
+#include "backend/host_id.hpp"
+#include "backend/locks.hpp"
+#include "backend/status.hpp"
+
+namespace kvpool::backend {
+
+struct DeviceSpan {
+  std::byte *base = nullptr;  // 2 MiB aligned
+  u64 bytes = 0;              // multiple of 2 MiB
+  std::string name;           // path, for messages
+};
+
+enum class OpenMode { kReadOnly, kReadWrite };
+
+struct OpenOptions {
+  bool populate = false;  // fault everything in now: slow open, no page faults later
+};
+
+struct CreateOptions {
+  bool reuse = false;  // existing files may be taken: grown where too short, never cut
+  bool force = false;  // also while other openings hold locks on them
+  bool populate = false;
+};
+
+class Backend {
+public:
+  // An existing pool. Says nothing about what is in it.
+  static Status open(const Address &address, OpenMode mode, const OpenOptions &options,
+                     std::unique_ptr<Backend> &ret);
+
+  // A new pool: every byte of it is reserved when this returns, and the format lock is held
+  // (release it when the store is formatted). `sizes`: one per device, multiples of 2 MiB; empty:
+  // from the address, or the sizes existing files have. On failure what was made is removed, and an
+  // existing file has the length and content it had.
+  static Status create(const Address &address, std::span<const u64> sizes,
+                       const CreateOptions &options, std::unique_ptr<Backend> &ret);
+
+  // Unlinks mem: objects and files. -EBUSY while somebody holds a lock, unless `force`. Whoever has
+  // the pool mapped keeps it until he lets go.
+  static Status remove(const Address &address, bool force);
+
+  // Whether anything is at the address, without opening it.
+  static bool exists(const Address &address);
+
+  std::span<const DeviceSpan> devices() const { return spans_; }
+  const Address &address() const { return address_; }
+  u32 host_id() const { return address_.host_id(); }
+  bool writable() const { return writable_; }
+  Locks &locks() { return *locks_; }
+
+  // -EUCLEAN when the file of `device` is shorter than `bytes`, as a superblock says it should be.
+  Status require_bytes(u32 device, u64 bytes) const;
+
+  // The same for everything mapped; a pool whose file shrank will raise SIGBUS, so ask now and
+  // then.
+  Status recheck() const;
+
+private:
+  Backend() = default;
+  Status map_all(std::span<const u64> sizes, bool populate);
+
+  Address address_;
+  bool writable_ = false;
+  std::vector<DeviceFile> files_;
+  std::vector<DeviceSpan> spans_;
+  std::unique_ptr<Locks> locks_;
+};
+
+}  // namespace kvpool::backend
