@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The payload loops, written once over a vector type V; included only by the files that are compiled
+// for one instruction set. Everything is always_inline or in an anonymous namespace: a function that
+// left such a file under a common name could be linked into code that runs on a lesser CPU.
+//
+// V has: Reg, kParts (registers a line), load_local, load_pool (false on a fault), store_local,
+// stream (false on a fault), and the arithmetic of the check: zero, load_words, store_words, add, xor_,
+// low_high (lo(u) * hi(u)), low_cross (lo(u_k) * hi(u_{k^1})).
+#pragma once
+
+#include "arch/payload_ops.hpp"
+#include "arch/x86_ops.hpp"
+#include "arch/check_keys.hpp"
+
+namespace kvpool::x86 {
+namespace {
+
+#define KVPOOL_INLINE [[gnu::always_inline]] inline
+
+// The lanes of the check in registers while a loop runs.
+template <class V>
+struct Lanes {
+  typename V::Reg p[V::kParts], q[V::kParts], d[V::kParts], key[V::kParts], step[V::kParts];
+
+  KVPOOL_INLINE void begin(const CheckLanes &lanes, u64 first_line) noexcept {
+    constexpr int kWords = 8 / V::kParts;
+    alignas(kLineBytes) u64 first[8];
+    for (int k = 0; k < 8; ++k) first[k] = kCheckBase[k] + first_line * kCheckStep[k];
+#pragma GCC unroll 4
+    for (int i = 0; i < V::kParts; ++i) {
+      p[i] = V::load_words(lanes.p + i * kWords);
+      q[i] = V::load_words(lanes.q + i * kWords);
+      d[i] = V::load_words(lanes.d + i * kWords);
+      key[i] = V::load_words(first + i * kWords);
+      step[i] = V::load_words(kCheckStep + i * kWords);
+    }
+  }
+  KVPOOL_INLINE void add(const typename V::Reg (&w)[V::kParts]) noexcept {
+#pragma GCC unroll 4
+    for (int i = 0; i < V::kParts; ++i) {
+      const typename V::Reg u = V::xor_(w[i], key[i]);
+      p[i] = V::add(p[i], V::low_high(u));
+      q[i] = V::add(q[i], V::low_cross(u));
+      d[i] = V::add(d[i], w[i]);
+      key[i] = V::add(key[i], step[i]);
+    }
+  }
+  KVPOOL_INLINE void end(CheckLanes &lanes) const noexcept {
+    constexpr int kWords = 8 / V::kParts;
+#pragma GCC unroll 4
+    for (int i = 0; i < V::kParts; ++i) {
+      V::store_words(lanes.p + i * kWords, p[i]);
+      V::store_words(lanes.q + i * kWords, q[i]);
+      V::store_words(lanes.d + i * kWords, d[i]);
+    }
+  }
+};
+
+struct NoLanes {
+  KVPOOL_INLINE void begin(const CheckLanes &, u64) noexcept {}
+  template <class Words>
+  KVPOOL_INLINE void add(const Words &) noexcept {}
+  KVPOOL_INLINE void end(CheckLanes &) const noexcept {}
+};
+
+template <class V>
+KVPOOL_INLINE void load_local(typename V::Reg (&w)[V::kParts], const std::byte *from) noexcept {
+  constexpr u64 kBytes = kLineBytes / V::kParts;
+#pragma GCC unroll 4
+  for (int i = 0; i < V::kParts; ++i) w[i] = V::load_local(from + i * kBytes);
+}
+
+template <class V>
+KVPOOL_INLINE void store_local(std::byte *to, const typename V::Reg (&w)[V::kParts]) noexcept {
+  constexpr u64 kBytes = kLineBytes / V::kParts;
+#pragma GCC unroll 4
+  for (int i = 0; i < V::kParts; ++i) V::store_local(to + i * kBytes, w[i]);
+}
+
+template <class V>
+KVPOOL_INLINE bool load_pool(typename V::Reg (&w)[V::kParts], const std::byte *from) noexcept {
+  constexpr u64 kBytes = kLineBytes / V::kParts;
+#pragma GCC unroll 4
+  for (int i = 0; i < V::kParts; ++i) {
+    if (!V::load_pool(from + i * kBytes, w[i])) return false;
+  }
+  return true;
+}
+
+template <class V, class L, bool kMovdir>
+KVPOOL_INLINE bool stream_loop(std::byte *to, const std::byte *from, u64 n, CheckLanes &sums,
+                               u64 first_line) noexcept {
+  constexpr u64 kBytes = kLineBytes / V::kParts;
+  L lanes;
+  lanes.begin(sums, first_line);
+  for (u64 i = 0; i < n; ++i, to += kLineBytes, from += kLineBytes) {
+    typename V::Reg w[V::kParts];
+    load_local<V>(w, from);
+    if constexpr (kMovdir) {
+      if (!store_line_movdir64b(to, from)) return false;
+    } else {
+#pragma GCC unroll 4
+      for (int k = 0; k < V::kParts; ++k) {
+        if (!V::stream(to + k * kBytes, w[k])) return false;
+      }
+    }
+    lanes.add(w);
+  }
+  lanes.end(sums);
+  return true;
+}
+
+template <class V, bool kMovdir>
+bool stream(std::byte *to, const std::byte *from, u64 n, CheckLanes *lanes,
+            u64 first_line) noexcept {
+  if (lanes != nullptr) return stream_loop<V, Lanes<V>, kMovdir>(to, from, n, *lanes, first_line);
+  CheckLanes unused;
+  return stream_loop<V, NoLanes, kMovdir>(to, from, n, unused, 0);
+}
+
+template <bool kFlushOpt>
+KVPOOL_INLINE void flush_line(const std::byte *p) noexcept {
+  if constexpr (kFlushOpt) {
+    clflushopt(p);
+  } else {
+    clflush(p);
+  }
+}
+
+template <class V, class L, bool kAhead, bool kFlushOpt>
+KVPOOL_INLINE bool fetch_loop(std::byte *to, const std::byte *from, u64 n, const std::byte *ahead,
+                              CheckLanes &sums, u64 first_line) noexcept {
+  L lanes;
+  lanes.begin(sums, first_line);
+  for (u64 i = 0; i < n; ++i, to += kLineBytes, from += kLineBytes) {
+    typename V::Reg w[V::kParts];
+    if (!load_pool<V>(w, from)) return false;
+    if constexpr (kAhead) {
+      flush_line<kFlushOpt>(ahead);
+      ahead += kLineBytes;
+    }
+    store_local<V>(to, w);
+    lanes.add(w);
+  }
+  lanes.end(sums);
+  return true;
+}
+
+template <class V, bool kFlushOpt>
+bool fetch(std::byte *to, const std::byte *from, u64 n, const std::byte *ahead, CheckLanes *lanes,
+           u64 first_line) noexcept {
+  if (lanes != nullptr) {
+    if (ahead != nullptr) {
+      return fetch_loop<V, Lanes<V>, true, kFlushOpt>(to, from, n, ahead, *lanes, first_line);
+    }
+    return fetch_loop<V, Lanes<V>, false, kFlushOpt>(to, from, n, ahead, *lanes, first_line);
+  }
+  CheckLanes unused;
+  if (ahead != nullptr) {
+    return fetch_loop<V, NoLanes, true, kFlushOpt>(to, from, n, ahead, unused, 0);
+  }
+  return fetch_loop<V, NoLanes, false, kFlushOpt>(to, from, n, ahead, unused, 0);
+}
+
+template <class V>
+bool fetch_bytes(std::byte *to, const std::byte *from, u64 bytes) noexcept {
+  constexpr u64 kBytes = kLineBytes / V::kParts;
+  for (; bytes >= kBytes; bytes -= kBytes, to += kBytes, from += kBytes) {
+    typename V::Reg w;
+    if (!V::load_pool(from, w)) return false;
+    V::store_local(to, w);
+  }
+  // What is left is shorter than a register.
+  for (; bytes >= 8; bytes -= 8, to += 8, from += 8) {
+    u64 word;
+    if (!load_word(from, word)) return false;
+    __builtin_memcpy(to, &word, 8);
+  }
+  for (; bytes > 0; --bytes, ++to, ++from) {
+    if (!load_byte(from, *to)) return false;
+  }
+  return true;
+}
+
+template <class V>
+void add_lines(CheckLanes &sums, const std::byte *lines, u64 n, u64 first_line) noexcept {
+  Lanes<V> lanes;
+  lanes.begin(sums, first_line);
+  for (u64 i = 0; i < n; ++i, lines += kLineBytes) {
+    typename V::Reg w[V::kParts];
+    load_local<V>(w, lines);
+    lanes.add(w);
+  }
+  lanes.end(sums);
+}
+
+template <class V, bool kMovdir, bool kFlushOpt>
+inline constexpr PayloadOps kOps{stream<V, kMovdir>, fetch<V, kFlushOpt>, fetch_bytes<V>,
+                                 add_lines<V>};
+
+}  // namespace
+}  // namespace kvpool::x86

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Payload loops for AVX-512: a line at a time, stored whole. Run only where CPUID names it.
+#ifndef __AVX512F__
+#error "compile this file with -mavx512f"
+#endif
+// gcc 12 takes the "undefined" merge operand inside its own intrinsics for an uninitialised variable
+// (its bug 105593).
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+#include "arch/payload_loops.hpp"
+
+namespace kvpool::x86 {
+namespace {
+
+struct V {
+  using Reg = __m512i;
+  static constexpr int kParts = 1;
+
+  using Packed = std::byte[64];
+
+  KVPOOL_INLINE static Reg load_local(const std::byte *p) noexcept {
+    return _mm512_loadu_si512(reinterpret_cast<const __m512i_u *>(p));
+  }
+  KVPOOL_INLINE static void store_local(std::byte *p, Reg r) noexcept {
+    _mm512_storeu_si512(reinterpret_cast<__m512i_u *>(p), r);
+  }
+  KVPOOL_INLINE static Reg load_words(const u64 *p) noexcept {
+    return _mm512_loadu_si512(reinterpret_cast<const __m512i_u *>(p));
+  }
+  KVPOOL_INLINE static void store_words(u64 *p, Reg r) noexcept {
+    _mm512_storeu_si512(reinterpret_cast<__m512i_u *>(p), r);
+  }
+  KVPOOL_INLINE static bool load_pool(const std::byte *from, Reg &to) noexcept {
+    Reg value;
+    asm goto("1: vmovdqu64 %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+             : "=v"(value)
+             : "m"(*reinterpret_cast<const Packed *>(from))
+             :
+             : bad);
+    to = value;
+    return true;
+  bad:
+    return false;
+  }
+  KVPOOL_INLINE static bool stream(std::byte *to, Reg value) noexcept {
+    asm goto("1: vmovntdq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+             :
+             : "m"(*reinterpret_cast<Packed *>(to)), "v"(value)
+             : "memory"
+             : bad);
+    return true;
+  bad:
+    return false;
+  }
+  KVPOOL_INLINE static Reg add(Reg a, Reg b) noexcept { return _mm512_add_epi64(a, b); }
+  KVPOOL_INLINE static Reg xor_(Reg a, Reg b) noexcept { return _mm512_xor_si512(a, b); }
+  KVPOOL_INLINE static Reg low_high(Reg u) noexcept {
+    return _mm512_mul_epu32(u, _mm512_srli_epi64(u, 32));
+  }
+  // Doublewords 3 and 1 of each pair of words go where the multiplication reads the low halves.
+  KVPOOL_INLINE static Reg low_cross(Reg u) noexcept {
+    return _mm512_mul_epu32(u, _mm512_shuffle_epi32(u, static_cast<_MM_PERM_ENUM>(0x1B)));
+  }
+};
+
+}  // namespace
+
+const PayloadOps kAvx512Ops[2][2] = {{kOps<V, false, false>, kOps<V, false, true>},
+                                   {kOps<V, true, false>, kOps<V, true, true>}};
+
+}  // namespace kvpool::x86

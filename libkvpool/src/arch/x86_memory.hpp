@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs on mapped memory of an x86-64 host: the PoolMemory that production runs on. Owns no memory:
+// backend maps the devices and keeps the mappings alive for as long as this object lives.
+//
+// Control-line verbs inline to their instruction behind one predictable branch on what the CPU has;
+// payload goes through a table of loops (payload_ops.hpp). Any thread may call any verb. An offset must
+// lie on a device this memory was made with: checking what the medium says is the caller's business.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "arch/memory.hpp"
+#include "arch/payload_ops.hpp"
+#include "arch/x86_ops.hpp"
+
+namespace kvpool {
+
+using x86::cpu_relax;
+
+// How a line is written past the caches, and the width of everything else.
+enum class Isa : u8 { kAuto, kSse2, kAvx2, kAvx512, kMovdir64b };
+enum class FlushInsn : u8 { kAuto, kClflush, kClflushopt };
+
+// What to use; kAuto is the best this CPU has, or what KVPOOL_ISA and KVPOOL_FLUSH in the environment
+// name. Forcing one is for tests and comparisons.
+struct X86Options {
+  Isa isa = Isa::kAuto;
+  FlushInsn flush = FlushInsn::kAuto;
+};
+
+// What was chosen: never kAuto. `vector` is the width of loads and arithmetic, kSse2 to kAvx512.
+struct X86Choice {
+  Isa isa = Isa::kSse2;
+  Isa vector = Isa::kSse2;
+  FlushInsn flush = FlushInsn::kClflush;
+};
+
+// Resolves options, environment and CPU. -EINVAL for an unknown name, -ENOTSUP for what this CPU cannot
+// execute; `ret_error` then says which and what it can.
+int choose_x86(const X86Options &options, X86Choice &ret_choice, std::string &ret_error);
+
+const char *isa_name(Isa isa);
+const char *flush_name(FlushInsn flush);
+
+struct DeviceMapping {
+  std::byte *base = nullptr;
+  u64 bytes = 0;
+};
+
+namespace x86 {
+
+// One thread's counters for every memory of the process, by the memory's slot. Memories beyond the last
+// slot share it.
+inline constexpr u32 kCounterSlots = 64;
+struct ThreadCounters {
+  Counters by_memory[kCounterSlots];
+};
+extern constinit thread_local ThreadCounters *tls_counters
+    [[gnu::tls_model("initial-exec"), gnu::visibility("hidden")]];
+ThreadCounters *register_thread() noexcept;
+
+}  // namespace x86
+
+class X86Memory {
+public:
+  static constexpr u32 kMaxDevices = 16;
+
+  // Throws std::runtime_error with choose_x86's message if the environment asks for what this CPU does
+  // not have, std::invalid_argument for more than kMaxDevices.
+  explicit X86Memory(std::span<const DeviceMapping> devices, const X86Options &options = {});
+  ~X86Memory();
+  X86Memory(const X86Memory &) = delete;
+  X86Memory &operator=(const X86Memory &) = delete;
+
+  // ---- control lines ----
+  bool load_line(PoolOffset off, Line &line) noexcept {
+    const std::byte *p = at(off);
+    bool ok;
+    if (choice_.vector == Isa::kAvx512) [[likely]] {
+      ok = x86::load_line_zmm(p, line);
+    } else if (choice_.vector == Isa::kAvx2) {
+      ok = x86::load_line_ymm(p, line);
+    } else {
+      ok = x86::load_line_xmm(p, line);
+    }
+    return ok || poisoned();
+  }
+  bool load_word(PoolOffset off, u64 &word) noexcept {
+    return x86::load_word(at(off), word) || poisoned();
+  }
+  void publish_line(PoolOffset off, const Line &line) noexcept {
+    ++counters().lines_published;
+    if (!store_line(at(off), line)) poisoned();
+  }
+  void publish_word(PoolOffset off, u64 word) noexcept {
+    ++counters().lines_published;
+    if (!x86::stream_word(at(off), word)) poisoned();
+  }
+  // Not ordered against later stores: drain() follows where that matters.
+  void ring_doorbell(PoolOffset off, u32 value) noexcept {
+    ++counters().lines_published;
+    std::byte *p = at(off);
+    if (!x86::store_u32(p, value)) poisoned();
+    flush_insn(p);
+  }
+
+  // ---- order ----
+  void drain() noexcept { x86::sfence(); }
+  void drain_strict(const PoolOffset *offs, u64 n) noexcept {
+    ++counters().drains_strict;
+    x86::sfence();
+    for (u64 i = 0; i < n; ++i) flush_insn(at(offs[i]));
+    x86::mfence();
+    u64 word;
+    for (u64 i = 0; i < n; ++i) (void)load_word(whole_word(offs[i]), word);
+  }
+  void fence() noexcept { x86::mfence(); }
+
+  // ---- acquire ----
+  void begin_wave() noexcept { x86::mfence(); }
+  void flush(PoolOffset off) noexcept {
+    ++counters().lines_acquired;
+    flush_insn(at(off));
+  }
+  // A claim line is flushed with CLFLUSH, which no CPU weakens, in the same wave as other lines.
+  void flush_claim(PoolOffset off) noexcept {
+    ++counters().lines_acquired;
+    x86::clflush(at(off));
+  }
+  void end_wave() noexcept {
+    ++counters().round_trips;
+    x86::mfence();
+  }
+  void end_poll() noexcept { x86::mfence(); }
+  void prefetch(PoolOffset off) noexcept { x86::prefetch(at(off)); }
+  void acquire(PoolOffset off, u64 bytes) noexcept {
+    begin_wave();
+    for_lines(off, bytes, [this](PoolOffset line) { flush(line); });
+    end_wave();
+  }
+  void retire(PoolOffset off, u64 bytes) noexcept {
+    for_lines(off, bytes, [this](PoolOffset line) {
+      ++counters().lines_retired;
+      flush_insn(at(line));
+    });
+    x86::mfence();
+  }
+
+  // ---- payload ----
+  void stream_lines(PoolOffset off, const void *from, u64 n, CheckLanes *lanes,
+                    u64 first_line) noexcept {
+    counters().lines_streamed += n;
+    if (!ops_->stream(at(off), static_cast<const std::byte *>(from), n, lanes, first_line)) {
+      poisoned();
+    }
+  }
+  bool fetch_lines(void *to, PoolOffset off, u64 n, PoolOffset ahead, CheckLanes *lanes,
+                   u64 first_line) noexcept {
+    counters().lines_fetched += n;
+    const std::byte *flush_at = ahead == kNoOffset ? nullptr : at(ahead);
+    return ops_->fetch(static_cast<std::byte *>(to), at(off), n, flush_at, lanes, first_line) ||
+           poisoned();
+  }
+  // Copies bytes at any place out of lines that were flushed before the last fence; counts the lines
+  // it touches.
+  bool fetch_bytes(void *to, PoolOffset off, u64 bytes) noexcept {
+    const u64 head = off.byte() % kLineBytes;
+    counters().lines_fetched += (head + bytes + kLineBytes - 1) / kLineBytes;
+    return ops_->fetch_bytes(static_cast<std::byte *>(to), at(off), bytes) || poisoned();
+  }
+  void flush_lines(PoolOffset off, u64 n) noexcept {
+    const std::byte *p = at(off);
+    for (u64 i = 0; i < n; ++i) flush_insn(p + i * kLineBytes);
+  }
+
+  // ---- statistics ----
+  Counters &counters() noexcept {
+    x86::ThreadCounters *mine = x86::tls_counters;
+    if (mine == nullptr) [[unlikely]] mine = x86::register_thread();
+    return mine->by_memory[slot_];
+  }
+  // Sum over all threads, those that ended included, since this memory was made.
+  Counters total_counters() const noexcept;
+
+  const X86Choice &choice() const noexcept { return choice_; }
+  // The loops chosen, for adding local lines to a check without copying them.
+  const x86::PayloadOps &payload_ops() const noexcept { return *ops_; }
+  u64 device_bytes(u32 device) const noexcept { return devices_[device % kMaxDevices].bytes; }
+
+private:
+  std::byte *at(PoolOffset off) const noexcept {
+    return devices_[off.device() % kMaxDevices].base + off.byte();
+  }
+  static PoolOffset whole_word(PoolOffset off) noexcept {
+    return PoolOffset::from_raw(off.raw() & ~u64{7});
+  }
+  template <class F>
+  static void for_lines(PoolOffset off, u64 bytes, F &&f) noexcept {
+    const u64 first = off.byte() / kLineBytes;
+    const u64 end = (off.byte() + bytes + kLineBytes - 1) / kLineBytes;
+    for (u64 i = first; i < end; ++i) f(PoolOffset(off.device(), i * kLineBytes));
+  }
+  void flush_insn(const std::byte *p) const noexcept {
+    if (choice_.flush == FlushInsn::kClflushopt) [[likely]] {
+      x86::clflushopt(p);
+    } else {
+      x86::clflush(p);
+    }
+  }
+  bool store_line(std::byte *p, const Line &line) const noexcept {
+    if (choice_.isa == Isa::kMovdir64b) return x86::store_line_movdir64b(p, &line);
+    if (choice_.isa == Isa::kAvx512) return x86::store_line_zmm(p, &line);
+    if (choice_.isa == Isa::kAvx2) return x86::store_line_ymm(p, &line);
+    return x86::store_line_xmm(p, &line);
+  }
+  // Counts a fault. False, so that `ok || poisoned()` is the result of a load.
+  [[gnu::cold, gnu::noinline]] bool poisoned() noexcept;
+
+  X86Choice choice_;
+  u32 slot_ = 0;
+  const x86::PayloadOps *ops_ = nullptr;
+  DeviceMapping devices_[kMaxDevices];
+  Counters before_;  // what the slot had counted for memories before this one
+};
+
+static_assert(PoolMemory<X86Memory>);
+
+}  // namespace kvpool
