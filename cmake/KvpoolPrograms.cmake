@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Programs a user runs: the one tool, and the numbered examples.
-file(GLOB tool_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/*.cc")
-if(tool_sources)
+file(GLOB tool_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/*.cc" "${CMAKE_SOURCE_DIR}/tools/*/*.cc")
+if("${CMAKE_SOURCE_DIR}/tools/main.cc" IN_LIST tool_sources)
   add_executable(kvpool_tool ${tool_sources})
   set_target_properties(kvpool_tool PROPERTIES OUTPUT_NAME kvpool)
   target_include_directories(kvpool_tool PRIVATE "${CMAKE_SOURCE_DIR}/tools" SYSTEM PRIVATE "${CLI11_INCLUDE}")
@@ -20,3 +20,23 @@ foreach(source IN LISTS example_sources)
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin/examples")
   target_link_libraries(example_${name} PRIVATE kvpool kvpool_flags)
 endforeach()
+
+# Man pages: written in scdoc, dated from the last commit so that a build of the same commit gives the same page.
+find_program(SCDOC scdoc REQUIRED)
+execute_process(COMMAND git log -1 --format=%ct WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}"
+                OUTPUT_VARIABLE KVPOOL_DATE OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(NOT KVPOOL_DATE)
+  file(TIMESTAMP "${CMAKE_SOURCE_DIR}/VERSION" KVPOOL_DATE "%s" UTC)
+endif()
+file(GLOB page_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/Documentation/man/*.scd")
+set(KVPOOL_PAGES)
+foreach(source IN LISTS page_sources)
+  get_filename_component(page "${source}" NAME_WLE)
+  add_custom_command(OUTPUT "${CMAKE_BINARY_DIR}/man/${page}"
+    COMMAND ${CMAKE_COMMAND} -E make_directory "${CMAKE_BINARY_DIR}/man"
+    COMMAND ${CMAKE_COMMAND} -E env SOURCE_DATE_EPOCH=${KVPOOL_DATE} sh -c
+            "'${SCDOC}' < '${source}' > '${CMAKE_BINARY_DIR}/man/${page}'"
+    DEPENDS "${source}" VERBATIM)
+  list(APPEND KVPOOL_PAGES "${CMAKE_BINARY_DIR}/man/${page}")
+endforeach()
+add_custom_target(man_pages ALL DEPENDS ${KVPOOL_PAGES})

@@ -7,9 +7,10 @@
 set -eu
 
 build=(g++ make cmake ninja-build pkg-config python3 libfmt-dev nlohmann-json3-dev libcli11-dev libssl-dev libisal-dev
-       libxxhash-dev libdaxctl-dev systemtap-sdt-dev libboost-context1.81-dev)
-test=(git libcriterion-dev pmccabe codespell reuse abigail-tools binutils file mandoc python3-jsonschema)
-long=(clang-14 shellcheck)
+       libxxhash-dev libdaxctl-dev systemtap-sdt-dev libboost-context1.81-dev scdoc)
+test=(git libcriterion-dev librapidcheck-dev codespell reuse shellcheck mandoc abigail-tools binutils
+      python3-jsonschema)
+long=(clang-14 libclang-rt-14-dev clang-tidy-14)
 
 wanted=()
 for group in "${@:-build}"; do

@@ -91,7 +91,10 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("scripts/a.py", HASH + "def f(:\n", HASH + "def f():\n    pass\n"),
         ("scripts/a.sh", "#!/bin/bash\n" + HASH + "cd $1\nrm $x/*\n", "#!/bin/bash\n" + HASH + 'cd "$1" || exit\n'),
     ],
-    "man-pages": [("Documentation/man/a.1", '.\\" SPDX-License-Identifier: Apache-2.0\ntext\n', None)],
+    "man-pages": [
+        ("Documentation/man/a.1.scd", "; SPDX-License-Identifier: Apache-2.0\nno heading\n",
+         "a(1)\n\n; SPDX-License-Identifier: Apache-2.0\n\n# NAME\n\na - does a\n"),
+    ],
 }
 
 

@@ -16,7 +16,7 @@ FILE_LINES, LINE_COLUMNS, README_LINES = 1500, 100, 60
 FUNCTION_LINES = 100
 LICENCES = {"kmod": "GPL-2.0-only", "uapi": "GPL-2.0-only WITH Linux-syscall-note"}
 # Formats that have no comments, and texts that are licences themselves.
-NO_SPDX = re.compile(r"^LICENSES/|^VERSION$|^\.reuse/dep5$|\.(json|jsonl|img|bin|png|sample|expected)$")
+NO_SPDX = re.compile(r"^LICENSES/|^VERSION$|^\.reuse/dep5$|\.(json|jsonl|img|bin|png|gz|sample|expected)$")
 RAW = re.compile(
     r"\b_mm\d*_(?:stream|clflush|clflushopt|clwb|sfence|lfence|mfence)\w*|\b_(?:movdir64b|directstoreu_u64)\b"
     r"|\b__builtin_ia32_(?:clflush|clwb|sfence|lfence|mfence|movnt|movdir|directstore)\w*|\b__builtin_nontemporal_store\b"
@@ -29,9 +29,13 @@ PLACES = re.compile(
 README_FOLDERS = re.compile(
     r"^(libkvpool|libkvpool/src/\w+|tools|tests|tests/\w+|kmod|uapi|cuda|python|packaging|scripts|examples|cmake|Documentation)$")
 BUILT = re.compile(
-    r"^(libkvpool/src/(arch|media|backend|transfer|pool|tier|store|sched|api)/[^/]+\.cc|tools/[^/]+\.cc"
-    r"|tests/(sim|torture|model)/[^/]+\.cc|tests/unit/[^/]+_test\.cc|tests/fuzz/[^/]+_fuzz\.cc"
+    r"^(libkvpool/src/(arch|media|backend|transfer|pool|tier|store|sched|api)/[^/]+\.cc|tools/(\w+/)?[^/]+\.cc"
+    r"|tests/(sim|torture|model)/[^/]+\.cc|tests/unit/[^/]+_test\.cc|tests/fuzz/(\w+_fuzz|standalone)\.cc"
     r"|tests/(install|abi)/[^/]+\.(c|cc)|examples/[^/]+\.(c|cc)|kmod/.*\.c|cuda/.*)$")
+
+
+# The lint itself holds the words that it looks for.
+SELF = ("tests/lint/rules.py", "tests/lint/lint_test.py")
 
 
 class Tree:
@@ -145,7 +149,8 @@ def readmes(tree: Tree) -> Iterator[Finding]:
 
 
 def spelling(tree: Tree) -> Iterator[Finding]:
-    names = [name for name in tree.names if not name.startswith("LICENSES/") and not re.search(r"\.(img|bin|png)$", name)]
+    names = [name for name in tree.names if not name.startswith("LICENSES/") and name not in SELF
+             and not re.search(r"\.(img|bin|png|gz)$", name)]
     if not names or not shutil.which("codespell"):
         if not shutil.which("codespell"):
             yield "scripts/deps.sh", 0, "codespell is not installed"
@@ -161,7 +166,7 @@ def spelling(tree: Tree) -> Iterator[Finding]:
 
 def places(tree: Tree) -> Iterator[Finding]:
     for name in tree.names:
-        if name.startswith("LICENSES/") or name == "tests/lint/rules.py":
+        if name.startswith("LICENSES/") or name in SELF:
             continue
         text = tree.text(name)
         for match in PLACES.finditer(text):
@@ -170,7 +175,7 @@ def places(tree: Tree) -> Iterator[Finding]:
 
 def unfinished(tree: Tree) -> Iterator[Finding]:
     for name in tree.names:
-        if name.startswith("LICENSES/") or name == "tests/lint/rules.py":
+        if name.startswith("LICENSES/") or name in SELF:
             continue
         text = tree.text(name)
         for match in UNFINISHED.finditer(text):
@@ -208,10 +213,10 @@ def protocol_tags(tree: Tree) -> Iterator[Finding]:
 
 def named_pages(tree: Tree) -> Iterator[Finding]:
     for name in tree.names:
-        if name.startswith("LICENSES/"):
+        if name.startswith("LICENSES/") or name in SELF:
             continue
         text = tree.text(name)
-        for match in re.finditer(r"\bDocumentation/[\w./-]*\w\.(?:md|[1345])\b", text):
+        for match in re.finditer(r"\bDocumentation/[\w./-]*\w\.(?:md|scd)\b", text):
             if not tree.exists(match.group(0)):
                 yield name, line_of(text, match.start()), f"names {match.group(0)}, which does not exist"
         if name.endswith(".md"):
@@ -279,17 +284,22 @@ def scripts(tree: Tree) -> Iterator[Finding]:
 
 
 def man_pages(tree: Tree) -> Iterator[Finding]:
-    pages = [name for name in tree.names if re.match(r"Documentation/man/.*\.[1345]$", name)]
-    if pages and not shutil.which("mandoc"):
-        yield "scripts/deps.sh", 0, "mandoc is not installed"
-    elif pages:
-        done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *pages], cwd=tree.root, capture_output=True,
-                              text=True, check=False)
+    pages = [name for name in tree.names if re.match(r"Documentation/man/.*\.scd$", name)]
+    for tool in ("scdoc", "mandoc"):
+        if pages and not shutil.which(tool):
+            yield "scripts/deps.sh", 0, f"{tool} is not installed"
+            return
+    for name in pages:
+        made = subprocess.run(["scdoc"], input=tree.text(name), capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            yield name, 0, " ".join(made.stderr.split()) or "scdoc fails"
+            continue
+        done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning"], input=made.stdout, capture_output=True, text=True,
+                              check=False)
         for line in done.stdout.splitlines():
-            found = re.match(r"mandoc: (.+?):(?:(\d+):\d+:)? (.+)", line)
-            # A link target that is not installed on the machine that lints says nothing about the page.
-            if found and "referenced manual not found" not in line:
-                yield found.group(1), int(found.group(2) or 0), found.group(3)
+            if "skipping paragraph macro" in line:
+                continue  # scdoc always writes one after a heading
+            yield name, 0, "mandoc: " + line.removeprefix("mandoc: <stdin>:")
 
 
 RULES = {
