@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs over the simulated fabric. Costs are rough figures of a CXL pool behind a switch.
+#include "sim_memory.hpp"
+
+#include <cstring>
+
+namespace kvpool::sim {
+
+namespace {
+constexpr Time kLoadNs = 20;
+constexpr Time kStoreNs = 10;
+constexpr Time kFenceNs = 80;
+constexpr Time kRoundTripNs = 600;
+}  // namespace
+
+bool SimMemory::load_line(PoolOffset off, Line &line) noexcept {
+  sim_->step(kLoadNs, "load", off.raw());
+  const bool ok = sim_->world().load_line(thread(), off, line);
+  if (!ok) ++counters().poison_hits;
+  return ok;
+}
+
+bool SimMemory::load_word(PoolOffset off, u64 &word) noexcept {
+  sim_->step(kLoadNs, "load word", off.raw());
+  const bool ok = sim_->world().load_word(thread(), off, word);
+  if (!ok) ++counters().poison_hits;
+  return ok;
+}
+
+// Where lines are stored in pieces, the process may be stopped or killed between two of them.
+void SimMemory::stream_whole(PoolOffset off, const Line &line) {
+  World &world = sim_->world();
+  if (!world.options().torn_lines || !sim_->rng().chance(200)) {
+    world.stream_words(thread(), off, line, 0xff);
+    return;
+  }
+  const u32 cut = static_cast<u32>(sim_->rng().between(1, 7));
+  const u8 first = static_cast<u8>((1u << cut) - 1);
+  world.stream_words(thread(), off, line, first);
+  sim_->step(kStoreNs, "torn store", off.raw());
+  world.stream_words(thread(), off, line, static_cast<u8>(~first));
+}
+
+void SimMemory::publish_line(PoolOffset off, const Line &line) noexcept {
+  sim_->step(kStoreNs, "publish", off.raw(), line.w[0]);
+  ++counters().lines_published;
+  stream_whole(off, line);
+}
+
+void SimMemory::publish_word(PoolOffset off, u64 word) noexcept {
+  sim_->step(kStoreNs, "publish word", off.raw(), word);
+  ++counters().lines_published;
+  World &world = sim_->world();
+  if (world.options().cached_words) {
+    world.store_word(thread(), off, word);
+    world.flush(thread(), off);
+    return;
+  }
+  Line line{};
+  const u64 k = off.byte() % kLineBytes / 8;
+  line.w[k] = word;
+  world.stream_words(thread(), off, line, static_cast<u8>(1u << k));
+}
+
+void SimMemory::ring_doorbell(PoolOffset off, u32 value) noexcept {
+  sim_->step(kStoreNs, "doorbell", off.raw(), value);
+  ++counters().lines_published;
+  sim_->world().store_half_word(thread(), off, value);
+  sim_->world().flush(thread(), off);
+}
+
+void SimMemory::drain() noexcept {
+  sim_->step(kFenceNs, "drain");
+  sim_->world().fence(thread());
+}
+
+void SimMemory::drain_strict(const PoolOffset *offs, u64 n) noexcept {
+  sim_->step(kFenceNs, "drain strict", n);
+  sim_->world().fence(thread());
+  ++counters().drains_strict;
+  for (u64 i = 0; i < n; ++i) {
+    sim_->step(kRoundTripNs, "read back", offs[i].raw());
+    sim_->world().read_back(thread(), offs[i]);
+  }
+}
+
+void SimMemory::begin_wave() noexcept {
+  sim_->step(kFenceNs, "wave");
+  sim_->world().fence(thread());
+}
+
+void SimMemory::flush(PoolOffset off) noexcept {
+  sim_->step(kStoreNs, "flush", off.raw());
+  ++counters().lines_acquired;
+  sim_->world().flush(thread(), off);
+}
+
+void SimMemory::end_wave() noexcept {
+  sim_->step(kRoundTripNs, "end wave");
+  ++counters().round_trips;
+  sim_->world().fence(thread());
+}
+
+void SimMemory::end_poll() noexcept {
+  sim_->step(kRoundTripNs, "end poll");
+  sim_->world().fence(thread());
+}
+
+void SimMemory::prefetch(PoolOffset off) noexcept {
+  sim_->world().prefetch(thread(), off);
+}
+
+void SimMemory::acquire(PoolOffset off, u64 bytes) noexcept {
+  begin_wave();
+  for (u64 at = 0; at < bytes; at += kLineBytes) flush(off + at);
+  end_wave();
+}
+
+void SimMemory::retire(PoolOffset off, u64 bytes) noexcept {
+  for (u64 at = 0; at < bytes; at += kLineBytes) {
+    sim_->step(kStoreNs, "retire", (off + at).raw());
+    ++counters().lines_retired;
+    sim_->world().flush(thread(), off + at);
+  }
+  sim_->step(kFenceNs, "retire fence");
+  sim_->world().fence(thread());
+}
+
+void SimMemory::stream_lines(PoolOffset off, const void *src, u64 n, CheckLanes *lanes,
+                             u64 first_line) noexcept {
+  const auto *from = static_cast<const std::byte *>(src);
+  for (u64 i = 0; i < n; ++i) {
+    if (i % 4 == 0) sim_->step(kStoreNs, "stream", (off + i * kLineBytes).raw(), n - i);
+    Line line;
+    std::memcpy(&line, from + i * kLineBytes, kLineBytes);
+    if (lanes) check_add_reference(*lanes, &line, 1, first_line + i);
+    stream_whole(off + i * kLineBytes, line);
+  }
+  counters().lines_streamed += n;
+}
+
+bool SimMemory::fetch_lines(void *dst, PoolOffset off, u64 n, PoolOffset ahead, CheckLanes *lanes,
+                            u64 first_line) noexcept {
+  auto *to = static_cast<std::byte *>(dst);
+  World &world = sim_->world();
+  for (u64 i = 0; i < n; ++i) {
+    if (i % 4 == 0) sim_->step(kLoadNs, "fetch", (off + i * kLineBytes).raw(), n - i);
+    Line line;
+    if (!world.load_line(thread(), off + i * kLineBytes, line)) {
+      ++counters().poison_hits;
+      return false;
+    }
+    if (ahead != kNoOffset) world.flush(thread(), ahead + i * kLineBytes);
+    if (lanes) check_add_reference(*lanes, &line, 1, first_line + i);
+    std::memcpy(to + i * kLineBytes, &line, kLineBytes);
+  }
+  counters().lines_fetched += n;
+  return true;
+}
+
+void SimMemory::flush_lines(PoolOffset off, u64 n) noexcept {
+  sim_->step(kStoreNs, "flush lines", off.raw(), n);
+  for (u64 i = 0; i < n; ++i) sim_->world().flush(thread(), off + i * kLineBytes);
+}
+
+void SimMemory::fence() noexcept {
+  sim_->step(kRoundTripNs, "fence");
+  sim_->world().fence(thread());
+}
+
+}  // namespace kvpool::sim
