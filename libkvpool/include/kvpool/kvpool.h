@@ -90,6 +90,7 @@ struct kvpool_hit {
   uint64_t bytes;   /* of the block: a multiple of 64 */
   uint32_t state;   /* enum kvpool_state */
   uint32_t shards;  /* it was written in */
+  uint64_t opaque[3]; /* saves kvpool_get_blocks() a second lookup */
 };
 
 enum kvpool_state {
