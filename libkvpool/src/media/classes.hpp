@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How payload becomes a block: the table of size classes that extents are cut into, and the shape of a
-// block (its shards, its segments, where their check lines stand). Both follow from payload length and
-// shard count alone, so that a reader derives them from an index entry.
+// How payload becomes a block: the table of size classes that extents are cut into, and the shape
+// of a block (its shards, its segments, where their check lines stand). Both follow from payload
+// length and shard count alone, so that a reader derives them from an index entry.
 #pragma once
 
 #include <array>
@@ -12,15 +12,16 @@
 
 namespace kvpool::media {
 
-// ---- size classes --------------------------------------------------------------------------------
+// ---- size classes
+// --------------------------------------------------------------------------------
 
 inline constexpr u64 kSmallestClassBytes = 4096;
 inline constexpr u64 kLargestClassBytes = u64{64} << 20;
 inline constexpr u32 kSizeClasses = 61;
 static_assert(kSizeClasses <= kClassNone);
 
-// Powers of two and steps of a quarter between them from 4 KiB to 64 MiB; and a power of two plus 256
-// bytes for the small ones, whose check line stands behind the payload. Ascending.
+// Powers of two and steps of a quarter between them from 4 KiB to 64 MiB; and a power of two plus
+// 256 bytes for the small ones, whose check line stands behind the payload. Ascending.
 constexpr std::array<u32, kSizeClasses> make_class_table() {
   std::array<u32, kSizeClasses> table{};
   u32 n = 0;
@@ -50,8 +51,8 @@ constexpr u32 blocks_per_extent(u32 size_class, u64 extent_bytes) {
   return count <= kBlocksPerExtentMax ? static_cast<u32>(count) : 0;
 }
 
-// The smallest class that holds the block; kClassRun for a block that takes whole extents; -EINVAL for
-// an empty block.
+// The smallest class that holds the block; kClassRun for a block that takes whole extents; -EINVAL
+// for an empty block.
 constexpr int class_for(u64 block_bytes, u64 extent_bytes) {
   if (block_bytes == 0 || extent_bytes == 0) return -EINVAL;
   for (u32 c = 0; c < kSizeClasses; ++c) {
@@ -66,7 +67,8 @@ constexpr u64 run_extents(u64 block_bytes, u64 extent_bytes) {
   return (block_bytes + extent_bytes - 1) / extent_bytes;
 }
 
-// ---- block shape ---------------------------------------------------------------------------------
+// ---- block shape
+// ---------------------------------------------------------------------------------
 
 struct LineRange {
   u64 first_line;  // from the start of the block
@@ -75,10 +77,10 @@ struct LineRange {
   friend bool operator==(const LineRange &, const LineRange &) = default;
 };
 
-// Shards are cut at multiples of 64 KiB where the strip serves, that is where the payload is a whole
-// number of 64 KiB units and no shard is empty: then each segment has a check line of its own in the
-// strip. Any other payload is cut evenly by lines and carries its check lines behind it. A segment
-// never spans two shards, since a shard has one writer (proto 9).
+// Shards are cut at multiples of 64 KiB where the strip serves, that is where the payload is a
+// whole number of 64 KiB units and no shard is empty: then each segment has a check line of its own
+// in the strip. Any other payload is cut evenly by lines and carries its check lines behind it. A
+// segment never spans two shards, since a shard has one writer (proto 9).
 class BlockShape {
 public:
   constexpr BlockShape() = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every structure of a store as it stands on the medium (Documentation/format.md). Fixed-width
-// little-endian words, one 64-byte line each unless said otherwise, one writer a line, CRC-32C in the
-// last four bytes seeded with store, life, address and, in areas, the epoch that fills the area
+// little-endian words, one 64-byte line each unless said otherwise, one writer a line, CRC-32C in
+// the last four bytes seeded with store, life, address and, in areas, the epoch that fills the area
 // (media/seal.hpp). Nothing valid is all zeros or all ones. No I/O and no policy here.
 #pragma once
 
@@ -28,7 +28,8 @@ inline constexpr u32 kMaxShards = 64;
 inline constexpr u32 kBlocksPerExtentMax = 512;  // a grant carries their bitmap
 inline constexpr u32 kGroupLines = 4;            // entry lines of one index group
 
-// ---- epochs: 20-bit counter, 4-bit standby slot; 0 is no epoch -----------------------------------
+// ---- epochs: 20-bit counter, 4-bit standby slot; 0 is no epoch
+// -----------------------------------
 
 constexpr u32 make_epoch(u32 counter, u32 slot) { return counter << 4 | slot; }
 constexpr u32 epoch_counter(u32 epoch) { return epoch >> 4; }
@@ -36,7 +37,8 @@ constexpr u32 epoch_slot(u32 epoch) { return epoch & 15; }
 inline constexpr u32 kEpochCounterMax = (1u << 20) - 1;
 inline constexpr u32 kEpochJumpMax = 1u << 16;  // more above the second highest is damage (proto 14)
 
-// ---- superblock (proto 5): an identity line and two geometry lines, two copies -------------------
+// ---- superblock (proto 5): an identity line and two geometry lines, two copies
+// -------------------
 
 enum class StoreState : u8 { kFormatting = 1, kReady = 2 };
 
@@ -81,18 +83,21 @@ struct alignas(64) GeometryA {
   u32 crc;
 };
 
+inline constexpr u8 kAnyHost = 255;
+
 // writer: format
 struct alignas(64) GeometryB {
   u64 area_bytes;      // one metadata area, whole 4 KiB pages
   u64 area_offset[2];  // byte on control device 0 and 1 where its areas start
   u64 extent_lines;    // lines of the extent map in each area (8 records a line)
-  u8 standby_host[16];  // host id of each standby slot; 255: any host (file and memory stores)
+  u8 standby_host[16];  // host id of each standby slot; kAnyHost in file and memory stores
   u64 reserved0;        // 0
   u32 reserved1;        // 0
   u32 crc;
 };
 
-// ---- hosts and members (proto 6) ------------------------------------------------------------------
+// ---- hosts and members (proto 6)
+// ------------------------------------------------------------------
 
 // writer: the holder of the host's lock
 struct alignas(64) HostLine {
@@ -138,7 +143,8 @@ struct alignas(64) ReaperLine {
   u32 crc;
 };
 
-// ---- claims (proto 7): one line a standby slot, two copies ---------------------------------------
+// ---- claims (proto 7): one line a standby slot, two copies
+// ---------------------------------------
 
 // writer: the incarnation that holds the standby slot
 struct alignas(64) ClaimLine {
@@ -155,15 +161,16 @@ struct alignas(64) ClaimLine {
   u32 crc;
 };
 
-// ---- areas: regions, namespaces, extent map, index, in this order --------------------------------
+// ---- areas: regions, namespaces, extent map, index, in this order
+// --------------------------------
 
 inline constexpr u32 kRegionLines = 4;         // head and three places lines
 inline constexpr u32 kPlacesPerLine = 7;
 inline constexpr u8 kRegionUnused = 1;
 inline constexpr u8 kRegionUsed = 2;
 
-// writer: the owner (append-only, copied forward). Extents of a region are dealt to its places stripe
-// by stripe; a device with more weight stands in several places.
+// writer: the owner (append-only, copied forward). Extents of a region are dealt to its places
+// stripe by stripe; a device with more weight stands in several places.
 struct alignas(64) RegionHead {
   u32 first_extent;
   u32 extent_count;
@@ -263,7 +270,8 @@ inline constexpr u64 kPayloadLinesMax = (u64{1} << 26) - 1;
 constexpr u64 make_version(u32 epoch, u64 number) { return u64{epoch} << 40 | number; }
 inline constexpr u64 kVersionNumberMax = (u64{1} << 40) - 1;
 
-// ---- check strip: one line for each 64 KiB segment (proto 8, 9) -----------------------------------
+// ---- check strip: one line for each 64 KiB segment (proto 8, 9)
+// -----------------------------------
 
 // writer: the writer of the segment's shard. In the strip, or behind the payload of small blocks.
 struct alignas(64) CheckLine {
@@ -280,7 +288,8 @@ struct alignas(64) CheckLine {
   u32 crc;
 };
 
-// ---- messages (proto 12) -------------------------------------------------------------------------
+// ---- messages (proto 12)
+// -------------------------------------------------------------------------
 
 inline constexpr u32 kMessageBody = 40;
 inline constexpr u32 kMessageLinesMax = 3;
@@ -450,7 +459,8 @@ struct alignas(64) DoorbellLine {
   u32 counter[16];
 };
 
-// ---- what the compiler can check -----------------------------------------------------------------
+// ---- what the compiler can check
+// -----------------------------------------------------------------
 
 template <class T>
 concept LineStruct = std::is_trivially_copyable_v<T> && sizeof(T) == kLineBytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seals: the seeded CRC-32C that binds a line to its store, life, place and, in areas, the epoch that
-// fills the area (proto 4). A line moved, zeroed, filled with ones, or left by a former life or by
-// another owner does not verify. Stale lines do: no decision rests on a seal alone.
+// Seals: the seeded CRC-32C that binds a line to its store, life, place and, in areas, the epoch
+// that fills the area (proto 4). A line moved, zeroed, filled with ones, or left by a former life
+// or by another owner does not verify. Stale lines do: no decision rests on a seal alone.
 #pragma once
 
 #include "arch/crc32c.hpp"
@@ -25,21 +25,12 @@ inline void store_crc(Line &line, u32 crc) {
   line.w[7] = (line.w[7] & 0xFFFFFFFFull) | u64{crc} << 32;
 }
 
-// The identity line is read before uuid and nonce are known: its seed is made of the magic, the device
-// it says it is, and the byte where it stands.
-inline u32 identity_seed(u32 device_index, u64 byte) {
-  u64 c = crc32c_u64(0xFFFFFFFFu, kMagic);
-  const u32 seed = static_cast<u32>(crc32c_u64(c, PoolOffset(device_index, byte).raw()));
+// The identity line is read before uuid and nonce are known: its seed is made of the magic and of
+// the device it says it is.
+inline u32 identity_seed(u32 device_index) {
+  const u64 c = crc32c_u64(0xFFFFFFFFu, kMagic);
+  const u32 seed = static_cast<u32>(crc32c_u64(c, device_index));
   return seed != 0 ? seed : kZeroSeedStandIn;
-}
-inline void seal_identity(Identity &identity, u64 byte) {
-  Line line = to_line(identity);
-  identity.crc = crc32c_line60(identity_seed(identity.device_index, byte), line);
-}
-inline bool intact_identity(const Identity &identity, u64 byte) {
-  const Line line = to_line(identity);
-  return crc32c_line60(identity_seed(identity.device_index, byte), line) == identity.crc &&
-         !all_ones(line);
 }
 
 // Seals lines of one life of one store. Immutable, cheap to copy.
@@ -54,6 +45,16 @@ public:
     base_ = static_cast<u32>(crc32c_u64(c, nonce));
   }
   explicit Sealer(const Identity &identity) : Sealer(identity.uuid, identity.nonce) {}
+
+  static Line sealed_identity(const Identity &identity) {
+    Line line = to_line(identity);
+    store_crc(line, crc32c_line60(identity_seed(identity.device_index), line));
+    return line;
+  }
+  static bool identity_intact(const Line &line) {
+    const u32 seed = identity_seed(from_line<Identity>(line).device_index);
+    return crc32c_line60(seed, line) == stored_crc(line) && !all_ones(line);
+  }
 
   // Epoch 0 stands for lines outside areas. The epoch goes in first, so that a scan of one area
   // computes its part once.
@@ -82,8 +83,8 @@ public:
     return intact(to_line(value), addr, epoch);
   }
 
-  // Four lines that follow each other, such as an index group: bit i of the result says whether line i
-  // is intact. The four chains run side by side.
+  // Four lines that follow each other, such as an index group: bit i of the result says whether
+  // line i is intact. The four chains run side by side.
   u32 intact4(const Line lines[4], PoolOffset first, u32 epoch) const {
     u32 seeds[4];
     const Line *at[4];

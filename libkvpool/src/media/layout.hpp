@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where everything of a store lies. Geometry is the decoded superblock, RegionTable the decoded
+// table at the head of an area; both are plain values without heap, so that templates over any
+// memory use them. plan_layout() chooses the numbers of a new store; nothing here does I/O.
+//
+// A device, from byte 0: [superblock copy, or its identity line] [lines and rings of hosts and
+// members, control devices only] [metadata areas, control devices only] [check strips] [stripes]
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <string>
+
+#include "media/format.hpp"
+#include "media/seal.hpp"
+
+namespace kvpool::media {
+
+inline constexpr u64 kPageBytes = 4096;
+inline constexpr u64 kStripBytesPerStripe = kStripLinesPerStripe * kLineBytes;
+inline constexpr u64 kStripLineCovers = kStripeBytes / kStripLinesPerStripe;
+inline constexpr u32 kClaimFirstLine = 8;         // in the superblock's page
+inline constexpr u64 kSecondCopyByte = 8192;      // where one device holds both copies
+inline constexpr u32 kRegionTableLines = kMaxRegions * kRegionLines;
+inline constexpr u32 kExtentStripesMax = 32;
+inline constexpr u64 kBigDeviceBytes = u64{256} << 20;  // stripes are 2 MiB aligned from here on
+inline constexpr u32 kNoRegion = ~u32{0};
+
+// ---- regions
+// -------------------------------------------------------------------------------------
+
+// Stripes are dealt to the places in turn: stripe s of the region lies on place s % place_count, as
+// its stripe number s / place_count.
+struct Region {
+  u32 first_extent;
+  u32 extent_count;
+  u32 place_count;
+  u8 device[kMaxDevices];
+  u32 data_page[kMaxDevices];
+  u32 strip_page[kMaxDevices];
+
+  constexpr u32 end_extent() const { return first_extent + extent_count; }
+  friend bool operator==(const Region &, const Region &) = default;
+};
+
+// Addresses. A pool address counts bytes: extent * extent_bytes + byte in the extent.
+struct RegionTable {
+  u32 count;
+  u32 extent_stripes;
+  std::array<Region, kMaxRegions> region;
+
+  constexpr u64 extent_bytes() const { return extent_stripes * kStripeBytes; }
+  constexpr u32 extent_count() const { return count == 0 ? 0 : region[count - 1].end_extent(); }
+  constexpr u64 payload_bytes() const { return extent_count() * extent_bytes(); }
+
+  constexpr u64 address(u32 extent, u64 byte_in_extent) const {
+    return extent * extent_bytes() + byte_in_extent;
+  }
+  constexpr u32 extent_of(u64 address) const {
+    return static_cast<u32>(address / extent_bytes());
+  }
+  constexpr u64 byte_of(u64 address) const { return address % extent_bytes(); }
+
+  // kNoRegion: no such extent.
+  constexpr u32 region_of(u32 extent) const {
+    for (u32 r = 0; r < count; ++r) {
+      if (extent - region[r].first_extent < region[r].extent_count) return r;
+    }
+    return kNoRegion;
+  }
+  // Whether extents [first, first + n) exist and lie in one region, as those of a run must.
+  constexpr bool one_region(u32 first, u64 n) const {
+    const u32 r = region_of(first);
+    return r != kNoRegion && n != 0 && n <= region[r].end_extent() - first;
+  }
+  constexpr bool holds(u64 address, u64 bytes) const {
+    if (bytes == 0 || address >= payload_bytes() || bytes > payload_bytes() - address) return false;
+    const u64 extents = (byte_of(address) + bytes - 1) / extent_bytes() + 1;
+    return one_region(extent_of(address), extents);
+  }
+
+  // `byte` may reach past the extent into those that follow it in the region (runs). What is asked
+  // for must exist: kNoOffset else.
+  constexpr PoolOffset data_at(u32 extent, u64 byte) const {
+    const u32 r = region_of(extent);
+    if (r == kNoRegion) return kNoOffset;
+    const Spot spot = find(region[r], extent, byte / kStripeBytes);
+    return PoolOffset(region[r].device[spot.place],
+                      region[r].data_page[spot.place] * kPageBytes + spot.row * kStripeBytes +
+                          byte % kStripeBytes);
+  }
+  constexpr PoolOffset data_at(u64 address) const {
+    return data_at(extent_of(address), byte_of(address));
+  }
+  // Bytes from `address` on that lie on one device without a break.
+  static constexpr u64 contiguous_bytes(u64 address) { return kStripeBytes - address % kStripeBytes; }
+
+  // The check line of the 64 KiB unit number `unit` of the extent, or of those behind it.
+  constexpr PoolOffset strip_line(u32 extent, u64 unit) const {
+    const u32 r = region_of(extent);
+    if (r == kNoRegion) return kNoOffset;
+    const Spot spot = find(region[r], extent, unit / kStripLinesPerStripe);
+    return PoolOffset(region[r].device[spot.place],
+                      region[r].strip_page[spot.place] * kPageBytes +
+                          spot.row * kStripBytesPerStripe +
+                          unit % kStripLinesPerStripe * kLineBytes);
+  }
+
+  friend bool operator==(const RegionTable &, const RegionTable &) = default;
+
+private:
+  struct Spot {
+    u32 place;
+    u64 row;
+  };
+  constexpr Spot find(const Region &in, u32 extent, u64 stripe) const {
+    const u64 s = u64{extent - in.first_extent} * extent_stripes + stripe;
+    return {static_cast<u32>(s % in.place_count), s / in.place_count};
+  }
+};
+
+// ---- geometry
+// ------------------------------------------------------------------------------------
+
+// The superblock, decoded and checked (decode_geometry) or planned (plan_layout). Field names are
+// those of format.hpp.
+struct Geometry {
+  u8 uuid[16];
+  u64 nonce;
+  u32 incompat, ro_compat, compat;
+  StoreState state;
+  u8 device_count;
+  u64 device_bytes[kMaxDevices];
+
+  u32 lease_ms, delta_us, grace_us;
+  u8 host_count, members_per_host, standby_count, width;
+  u16 namespace_lines, request_lines, response_slots;
+  u8 control_devices;
+  u32 min_block_bytes, extent_stripes;
+  u64 index_groups, index_groups_max;
+
+  u64 area_bytes;
+  u64 area_offset[2];
+  u64 extent_lines;
+  u8 standby_host[kMaxStandbys];
+
+  constexpr u32 member_count() const { return u32{host_count} * members_per_host; }
+  constexpr u32 host_of(u32 member) const { return member / members_per_host; }
+  constexpr u64 extent_bytes() const { return extent_stripes * kStripeBytes; }
+  constexpr u64 extents_max() const { return extent_lines * kMapRecordsPerLine; }
+  constexpr u64 pool_bytes() const {
+    u64 sum = 0;
+    for (u32 d = 0; d < device_count; ++d) sum += device_bytes[d];
+    return sum;
+  }
+
+  // ---- superblock copies: two, on two devices where there are two ----
+  constexpr PoolOffset identity_at(u32 copy) const {
+    if (copy == 0) return PoolOffset(0, 0);
+    return control_devices == 2 ? PoolOffset(1, 0) : PoolOffset(0, kSecondCopyByte);
+  }
+  constexpr PoolOffset geometry_at(u32 copy, u32 i) const {  // i: 0 GeometryA, 1 GeometryB
+    return identity_at(copy) + (1 + i) * kLineBytes;
+  }
+  constexpr PoolOffset claim_at(u32 copy, u32 slot) const {
+    return identity_at(copy) + (kClaimFirstLine + slot) * kLineBytes;
+  }
+
+  // ---- lines and rings of hosts and members, on control device 0; twin_of() is their other place
+  // ----
+  constexpr u64 lines_byte() const {  // where they start
+    return control_devices == 2 ? kPageBytes : kSecondCopyByte + kPageBytes;
+  }
+  constexpr PoolOffset host_at(u32 host) const {
+    return PoolOffset(0, lines_byte() + host * kLineBytes);
+  }
+  constexpr PoolOffset doorbell_at(u32 host) const {
+    return PoolOffset(0, lines_byte() + (kMaxHosts + host) * kLineBytes);
+  }
+  constexpr PoolOffset member_at(u32 member) const {
+    return PoolOffset(0, lines_byte() + (2 * kMaxHosts + member) * kLineBytes);
+  }
+  constexpr PoolOffset reaper_at(u32 member) const {
+    return PoolOffset(0, lines_byte() + (2 * kMaxHosts + member_count() + member) * kLineBytes);
+  }
+  constexpr PoolOffset notice_at(u32 member, u32 standby) const {
+    return PoolOffset(0, lines_byte() + (2 * kMaxHosts + 2 * member_count() +
+                                         member * standby_count + standby) * kLineBytes);
+  }
+  constexpr PoolOffset request_line(u32 member, u32 i) const {
+    return PoolOffset(0, rings_byte() + (u64{member} * request_lines + i) * kLineBytes);
+  }
+  constexpr PoolOffset response_line(u32 member, u32 standby, u32 slot, u32 i) const {
+    const u64 ring = u64{member} * standby_count + standby;
+    const u64 line = (ring * response_slots + slot) * kResponseSlotLines + i;
+    return PoolOffset(0, rings_byte() + (u64{member_count()} * request_lines + line) * kLineBytes);
+  }
+  constexpr u64 rings_byte() const {
+    const u64 lines = 2 * kMaxHosts + u64{member_count()} * (2 + standby_count);
+    return lines_byte() + round_up(lines * kLineBytes, kPageBytes);
+  }
+  constexpr u64 lines_end() const {  // first byte behind the rings, whole pages
+    const u64 lines = u64{member_count()} *
+                      (request_lines + u64{standby_count} * response_slots * kResponseSlotLines);
+    return rings_byte() + round_up(lines * kLineBytes, kPageBytes);
+  }
+  // Reserved place of a host or member line or ring on control device 1; kNoOffset with one device.
+  constexpr PoolOffset twin_of(PoolOffset at) const {
+    return control_devices == 2 ? PoolOffset(1, at.byte()) : kNoOffset;
+  }
+
+  // ---- areas: two a standby slot, on different control devices where there are two ----
+  constexpr PoolOffset area_at(u32 standby, u32 which) const {
+    return PoolOffset(control_devices == 2 ? which : 0,
+                      area_offset[which] + standby * area_bytes);
+  }
+  constexpr PoolOffset region_line(PoolOffset area, u32 i) const { return area + i * kLineBytes; }
+  constexpr PoolOffset ns_line(PoolOffset area, u32 id) const {
+    return area + (kRegionTableLines + u64{id}) * kLineBytes;
+  }
+  constexpr PoolOffset map_line(PoolOffset area, u64 i) const {
+    return area + (kRegionTableLines + u64{namespace_lines} + i) * kLineBytes;
+  }
+  constexpr PoolOffset map_word(PoolOffset area, u32 extent) const {
+    return map_line(area, 0) + u64{extent} * 8;
+  }
+  constexpr PoolOffset entry_line(PoolOffset area, u64 entry) const {
+    return map_line(area, extent_lines) + entry * kLineBytes;
+  }
+  constexpr PoolOffset group_at(PoolOffset area, u64 group) const {
+    return entry_line(area, group * kGroupLines);
+  }
+  // What the pieces of an area take; area_bytes is at least this.
+  constexpr u64 area_bytes_needed() const {
+    const u64 lines = kRegionTableLines + u64{namespace_lines} + extent_lines +
+                      index_groups_max * kGroupLines;
+    return round_up(lines * kLineBytes, kPageBytes);
+  }
+  // First byte of a device that neither superblock, lines nor areas use.
+  constexpr u64 control_end(u32 device) const {
+    if (device >= control_devices) return kPageBytes;
+    if (control_devices == 2) return area_offset[device] + standby_count * area_bytes;
+    return area_offset[1] + standby_count * area_bytes;
+  }
+
+  static constexpr u64 round_up(u64 n, u64 unit) { return (n + unit - 1) / unit * unit; }
+
+  friend bool operator==(const Geometry &, const Geometry &) = default;
+};
+static_assert(std::is_trivially_copyable_v<Geometry>);
+static_assert(std::is_trivially_copyable_v<RegionTable>);
+
+// ---- planning
+// ------------------------------------------------------------------------------------
+
+// 0 means: choose by the pool's size.
+struct FormatOptions {
+  u64 device_bytes[kMaxDevices] = {};
+  u32 device_count = 0;
+
+  u32 hosts = 0;
+  u32 members_per_host = 0;
+  u32 standbys = 0;
+  u32 width = 0;            // devices that extents are spread over at most; default all
+  u32 namespaces = 0;       // lines of the table; rounded up to a power of two
+  u32 min_block_bytes = 0;  // smallest block the index must serve a full pool of
+  u32 lines_per_block = 0;  // index lines for each such block; default 3
+  u64 block_bytes = 0;      // payload of the usual block: chooses the extent size
+  u32 extent_stripes = 0;   // chooses it outright
+  u32 index_growth = 0;     // room for an index so many times as large
+  u32 map_growth = 0;       // room for so many times as many extents; default 4
+  u32 request_lines = 0;
+  u32 response_slots = 0;
+  u32 lease_ms = 0;         // default 2000; the driver's stores set 10000
+  u32 delta_us = 0;         // default 1000
+  u32 grace_us = 0;         // default 20000
+  const u8 *standby_host = nullptr;  // host of each standby slot; null: any host
+};
+
+// What plan_layout() chose. uuid and nonce are left zero for the caller, state is kFormatting.
+struct Layout {
+  Geometry geometry;
+  RegionTable regions;
+};
+
+// -EINVAL: an option makes no sense; -ENOSPC: too small. `why` (may be null) gets a sentence that
+// names the option or the smallest size.
+int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *why);
+
+// Bytes of the pool that are not payload stripes.
+u64 metadata_bytes(const Geometry &geometry, const RegionTable &regions);
+
+// ---- codec
+// ---------------------------------------------------------------------------------------
+
+// Identity line of a device.
+Identity make_identity(const Geometry &geometry, u32 device, StoreState state);
+GeometryA make_geometry_a(const Geometry &geometry);
+GeometryB make_geometry_b(const Geometry &geometry);
+
+// The lines are intact; their content is checked here, all of it: a Geometry that comes out of this
+// keeps every accessor inside its device. device_bytes of devices other than the identity's own are
+// taken from `device_bytes`, which the caller read from the other identity lines. -EUCLEAN.
+int decode_geometry(const Identity &identity, const GeometryA &a, const GeometryB &b,
+                    const u64 device_bytes[kMaxDevices], Geometry &ret_geometry, std::string *why);
+
+// The table as it stands at the head of an area, to be sealed with each line's place.
+void encode_regions(const RegionTable &regions, Line (&ret_lines)[kRegionTableLines]);
+
+// The lines are intact. Checked against the geometry: consecutive extents, known devices, places
+// inside their device behind its control part, no two places on the same bytes. -EUCLEAN.
+int decode_regions(const Line (&lines)[kRegionTableLines], const Geometry &geometry,
+                   RegionTable &ret_regions, std::string *why);
+
+}  // namespace kvpool::media
