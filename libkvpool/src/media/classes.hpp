@@ -12,8 +12,7 @@
 
 namespace kvpool::media {
 
-// ---- size classes
-// --------------------------------------------------------------------------------
+// ---- size classes -------------------------------------------------------------------------------
 
 inline constexpr u64 kSmallestClassBytes = 4096;
 inline constexpr u64 kLargestClassBytes = u64{64} << 20;
@@ -67,8 +66,7 @@ constexpr u64 run_extents(u64 block_bytes, u64 extent_bytes) {
   return (block_bytes + extent_bytes - 1) / extent_bytes;
 }
 
-// ---- block shape
-// ---------------------------------------------------------------------------------
+// ---- block shape --------------------------------------------------------------------------------
 
 struct LineRange {
   u64 first_line;  // from the start of the block

@@ -28,17 +28,16 @@ inline constexpr u32 kMaxShards = 64;
 inline constexpr u32 kBlocksPerExtentMax = 512;  // a grant carries their bitmap
 inline constexpr u32 kGroupLines = 4;            // entry lines of one index group
 
-// ---- epochs: 20-bit counter, 4-bit standby slot; 0 is no epoch
-// -----------------------------------
+// ---- epochs: 20-bit counter, 4-bit standby slot; 0 is no epoch ----------------------------------
 
 constexpr u32 make_epoch(u32 counter, u32 slot) { return counter << 4 | slot; }
 constexpr u32 epoch_counter(u32 epoch) { return epoch >> 4; }
 constexpr u32 epoch_slot(u32 epoch) { return epoch & 15; }
 inline constexpr u32 kEpochCounterMax = (1u << 20) - 1;
-inline constexpr u32 kEpochJumpMax = 1u << 16;  // more above the second highest is damage (proto 14)
+// More than this above the second highest is damage (proto 14).
+inline constexpr u32 kEpochJumpMax = 1u << 16;
 
-// ---- superblock (proto 5): an identity line and two geometry lines, two copies
-// -------------------
+// ---- superblock (proto 5): an identity line and two geometry lines, two copies ------------------
 
 enum class StoreState : u8 { kFormatting = 1, kReady = 2 };
 
@@ -96,8 +95,7 @@ struct alignas(64) GeometryB {
   u32 crc;
 };
 
-// ---- hosts and members (proto 6)
-// ------------------------------------------------------------------
+// ---- hosts and members (proto 6) ----------------------------------------------------------------
 
 // writer: the holder of the host's lock
 struct alignas(64) HostLine {
@@ -143,8 +141,7 @@ struct alignas(64) ReaperLine {
   u32 crc;
 };
 
-// ---- claims (proto 7): one line a standby slot, two copies
-// ---------------------------------------
+// ---- claims (proto 7): one line a standby slot, two copies --------------------------------------
 
 // writer: the incarnation that holds the standby slot
 struct alignas(64) ClaimLine {
@@ -161,8 +158,7 @@ struct alignas(64) ClaimLine {
   u32 crc;
 };
 
-// ---- areas: regions, namespaces, extent map, index, in this order
-// --------------------------------
+// ---- areas: regions, namespaces, extent map, index, in this order -------------------------------
 
 inline constexpr u32 kRegionLines = 4;         // head and three places lines
 inline constexpr u32 kPlacesPerLine = 7;
@@ -240,7 +236,8 @@ enum class EntryState : u8 {
 };
 inline constexpr u8 kEntryStateMask = 7;
 inline constexpr u8 kEntryTainted = 0x40;
-inline constexpr u8 kEntrySpill = 0x80;  // in the first line of a group: some key went to its second
+// In the first line of a group: some key went to its second.
+inline constexpr u8 kEntrySpill = 0x80;
 
 // writer: the owner. What changes in a published entry lies in the last word.
 struct alignas(64) Entry {
@@ -259,7 +256,9 @@ struct alignas(64) Entry {
     locator_low = static_cast<u32>(loc);
     locator_high = static_cast<u8>(loc >> 32);
   }
-  constexpr EntryState entry_state() const { return static_cast<EntryState>(state & kEntryStateMask); }
+  constexpr EntryState entry_state() const {
+    return static_cast<EntryState>(state & kEntryStateMask);
+  }
   constexpr u64 payload_lines() const { return length & ((1u << 26) - 1); }
   constexpr u32 shards() const { return (length >> 26) + 1; }
 };
@@ -270,8 +269,7 @@ inline constexpr u64 kPayloadLinesMax = (u64{1} << 26) - 1;
 constexpr u64 make_version(u32 epoch, u64 number) { return u64{epoch} << 40 | number; }
 inline constexpr u64 kVersionNumberMax = (u64{1} << 40) - 1;
 
-// ---- check strip: one line for each 64 KiB segment (proto 8, 9)
-// -----------------------------------
+// ---- check strip: one line for each 64 KiB segment (proto 8, 9) ---------------------------------
 
 // writer: the writer of the segment's shard. In the strip, or behind the payload of small blocks.
 struct alignas(64) CheckLine {
@@ -288,8 +286,7 @@ struct alignas(64) CheckLine {
   u32 crc;
 };
 
-// ---- messages (proto 12)
-// -------------------------------------------------------------------------
+// ---- messages (proto 12) ------------------------------------------------------------------------
 
 inline constexpr u32 kMessageBody = 40;
 inline constexpr u32 kMessageLinesMax = 3;
@@ -414,8 +411,9 @@ struct UnpinBody {
   u64 pin;
   u64 entry;
 };
+inline constexpr u32 kTouchMax = 10;
 struct TouchBody {
-  u32 entry[10];  // entry numbers plus one; 0: none
+  u32 entry[kTouchMax];  // entry numbers plus one; 0: none
 };
 struct NsOpenBody {
   u8 fingerprint[16];
@@ -459,8 +457,7 @@ struct alignas(64) DoorbellLine {
   u32 counter[16];
 };
 
-// ---- what the compiler can check
-// -----------------------------------------------------------------
+// ---- what the compiler can check ----------------------------------------------------------------
 
 template <class T>
 concept LineStruct = std::is_trivially_copyable_v<T> && sizeof(T) == kLineBytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which groups of the index may hold a key (proto 10). Keys are hashes, so two of their words serve.
+// Which groups of the index may hold a key (proto 10). Keys are hashes, so two words serve.
 #pragma once
 
 #include "arch/types.hpp"

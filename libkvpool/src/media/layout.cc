@@ -30,8 +30,7 @@ __attribute__((format(printf, 3, 4))) int fail(std::string *why, int err, const 
 
 u64 div_up(u64 n, u64 unit) { return (n + unit - 1) / unit; }
 
-// ---- defaults
-// ------------------------------------------------------------------------------------
+// ---- defaults -----------------------------------------------------------------------------------
 
 struct SizeDefaults {
   u64 below;  // pools smaller than this
@@ -55,7 +54,9 @@ u32 default_row(u64 pool_bytes) {
 u32 pick(u32 wanted, u32 otherwise) { return wanted != 0 ? wanted : otherwise; }
 
 // Share of the pool that metadata may take, in 1/1000 (proto 5).
-u64 metadata_budget(u64 pool_bytes) { return pool_bytes / 1000 * (pool_bytes < 256 * kMiB ? 80 : 20); }
+u64 metadata_budget(u64 pool_bytes) {
+  return pool_bytes / 1000 * (pool_bytes < 256 * kMiB ? 80 : 20);
+}
 
 int check_devices(const FormatOptions &options, std::string *why) {
   if (options.device_count == 0 || options.device_count > kMaxDevices) {
@@ -106,13 +107,15 @@ int check_options(const FormatOptions &o, std::string *why) {
   return 0;
 }
 
-// ---- stripes and regions
-// -------------------------------------------------------------------------
+// ---- stripes and regions ------------------------------------------------------------------------
 
-u64 data_align(u64 device_bytes) { return device_bytes >= kBigDeviceBytes ? kStripeBytes : kPageBytes; }
+u64 data_align(u64 device_bytes) {
+  return device_bytes >= kBigDeviceBytes ? kStripeBytes : kPageBytes;
+}
 
 u64 data_start(const Geometry &g, u32 device, u64 strip_bytes) {
-  return Geometry::round_up(g.control_end(device) + strip_bytes, data_align(g.device_bytes[device]));
+  const u64 align = data_align(g.device_bytes[device]);
+  return Geometry::round_up(g.control_end(device) + strip_bytes, align);
 }
 
 // Stripes that fit when their check lines stand in one piece.
@@ -213,8 +216,7 @@ RegionTable make_regions(const Geometry &g) {
   return table;
 }
 
-// ---- choosing the numbers
-// ------------------------------------------------------------------------
+// ---- choosing the numbers -----------------------------------------------------------------------
 
 // Payload bytes of a full extent over the extent's bytes, for blocks of `payload` bytes, in 1/1000.
 u64 extent_use(u64 payload, u64 extent_bytes) {
@@ -388,8 +390,7 @@ int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *w
               options.device_count == 1 ? "" : " on each device");
 }
 
-// ---- codec
-// ---------------------------------------------------------------------------------------
+// ---- codec --------------------------------------------------------------------------------------
 
 Identity make_identity(const Geometry &g, u32 device, StoreState state) {
   Identity id{};

@@ -26,8 +26,7 @@ inline constexpr u32 kExtentStripesMax = 32;
 inline constexpr u64 kBigDeviceBytes = u64{256} << 20;  // stripes are 2 MiB aligned from here on
 inline constexpr u32 kNoRegion = ~u32{0};
 
-// ---- regions
-// -------------------------------------------------------------------------------------
+// ---- regions ------------------------------------------------------------------------------------
 
 // Stripes are dealt to the places in turn: stripe s of the region lies on place s % place_count, as
 // its stripe number s / place_count.
@@ -74,7 +73,8 @@ struct RegionTable {
     return r != kNoRegion && n != 0 && n <= region[r].end_extent() - first;
   }
   constexpr bool holds(u64 address, u64 bytes) const {
-    if (bytes == 0 || address >= payload_bytes() || bytes > payload_bytes() - address) return false;
+    if (bytes == 0 || address >= payload_bytes()) return false;
+    if (bytes > payload_bytes() - address) return false;
     const u64 extents = (byte_of(address) + bytes - 1) / extent_bytes() + 1;
     return one_region(extent_of(address), extents);
   }
@@ -93,7 +93,9 @@ struct RegionTable {
     return data_at(extent_of(address), byte_of(address));
   }
   // Bytes from `address` on that lie on one device without a break.
-  static constexpr u64 contiguous_bytes(u64 address) { return kStripeBytes - address % kStripeBytes; }
+  static constexpr u64 contiguous_bytes(u64 address) {
+    return kStripeBytes - address % kStripeBytes;
+  }
 
   // The check line of the 64 KiB unit number `unit` of the extent, or of those behind it.
   constexpr PoolOffset strip_line(u32 extent, u64 unit) const {
@@ -119,8 +121,7 @@ private:
   }
 };
 
-// ---- geometry
-// ------------------------------------------------------------------------------------
+// ---- geometry -----------------------------------------------------------------------------------
 
 // The superblock, decoded and checked (decode_geometry) or planned (plan_layout). Field names are
 // those of format.hpp.
@@ -250,8 +251,7 @@ struct Geometry {
 static_assert(std::is_trivially_copyable_v<Geometry>);
 static_assert(std::is_trivially_copyable_v<RegionTable>);
 
-// ---- planning
-// ------------------------------------------------------------------------------------
+// ---- planning -----------------------------------------------------------------------------------
 
 // 0 means: choose by the pool's size.
 struct FormatOptions {
@@ -290,8 +290,7 @@ int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *w
 // Bytes of the pool that are not payload stripes.
 u64 metadata_bytes(const Geometry &geometry, const RegionTable &regions);
 
-// ---- codec
-// ---------------------------------------------------------------------------------------
+// ---- codec --------------------------------------------------------------------------------------
 
 // Identity line of a device.
 Identity make_identity(const Geometry &geometry, u32 device, StoreState state);
