@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shows: a ticket survives the wire, and a foreign, former or damaged one is refused by what it is.
+// How: round trips of random tickets; each part of the scope changed alone; every bit flipped.
+#include <criterion/criterion.h>
+
+#include <random>
+
+#include "store/tickets.hpp"
+
+using namespace kvpool;
+using namespace kvpool::store;
+
+namespace {
+
+TicketScope scope_of(u64 seed) {
+  TicketScope s;
+  std::mt19937_64 rng(seed);
+  for (u8 &b : s.uuid) b = static_cast<u8>(rng());
+  s.life_nonce = rng();
+  s.group = rng();
+  s.incarnation = rng();
+  s.host_stamp = rng();
+  return s;
+}
+
+Ticket ticket_of(std::mt19937_64 &rng) {
+  Ticket t;
+  t.kind = static_cast<TicketKind>(1 + rng() % 3);
+  t.ns = rng() % media::kMaxNamespaces;
+  t.slot = rng() % (kTicketSlotMax + u64{1});
+  t.address = rng() % (u64{1} << 40) * media::kLocatorUnit;
+  t.payload_bytes = (1 + rng() % media::kPayloadLinesMax) * kLineBytes;
+  t.shards = 1 + rng() % media::kMaxShards;
+  t.generation = rng();
+  t.check_hash = rng();
+  t.entry = static_cast<u32>(rng());
+  t.epoch = rng() & 0xFFFFFF;
+  t.duration_ms = rng() % (kTicketDurationMsMax + 1);
+  t.expiry_ns = (rng() & 0xFFFFFFFF) << 20;
+  return t;
+}
+
+}  // namespace
+
+Test(tickets, round_trip) {
+  const TicketScope scope = scope_of(1);
+  std::mt19937_64 rng(2);
+  for (int i = 0; i < 10000; ++i) {
+    const Ticket t = ticket_of(rng);
+    TicketWire wire;
+    encode_ticket(scope, t, wire);
+    Ticket back;
+    cr_assert_eq(decode_ticket(scope, wire, back), 0);
+    cr_assert(back.kind == t.kind && back.ns == t.ns && back.slot == t.slot);
+    cr_assert(back.address == t.address && back.payload_bytes == t.payload_bytes);
+    cr_assert(back.shards == t.shards && back.generation == t.generation);
+    cr_assert(back.check_hash == t.check_hash && back.entry == t.entry && back.epoch == t.epoch);
+    cr_assert(back.duration_ms == t.duration_ms && back.expiry_ns == t.expiry_ns);
+    cr_assert(back.same_host && issued_here(scope, back));
+  }
+}
+
+Test(tickets, foreign_ones_are_refused_by_name) {
+  const TicketScope scope = scope_of(3);
+  std::mt19937_64 rng(4);
+  TicketWire wire;
+  encode_ticket(scope, ticket_of(rng), wire);
+  auto refused = [&](int err, auto change) {
+    TicketScope other = scope;
+    change(other);
+    Ticket t;
+    t.entry = 77;
+    cr_expect_eq(decode_ticket(other, wire, t), err);
+    cr_expect_eq(t.entry, 77, "a refused ticket was written to the output");
+    cr_expect_str_neq(ticket_error(err), ticket_error(0));
+  };
+  refused(-EXDEV, [](TicketScope &s) { s.uuid[7] ^= 1; });
+  refused(-EIDRM, [](TicketScope &s) { s.life_nonce ^= 1; });
+  refused(-EACCES, [](TicketScope &s) { s.group ^= 1; });
+}
+
+Test(tickets, another_member_or_host_of_the_group_may_use_one) {
+  const TicketScope scope = scope_of(5);
+  std::mt19937_64 rng(6);
+  TicketWire wire;
+  encode_ticket(scope, ticket_of(rng), wire);
+  TicketScope rank = scope;
+  rank.incarnation ^= 4;
+  Ticket t;
+  cr_assert_eq(decode_ticket(rank, wire, t), 0);
+  cr_expect(t.same_host);
+  cr_expect_not(issued_here(rank, t), "another member's table has no such slot");
+  rank.host_stamp ^= 1;
+  cr_assert_eq(decode_ticket(rank, wire, t), 0);
+  cr_expect_not(t.same_host, "another host's clock says nothing about the expiry");
+}
+
+Test(tickets, damage_is_found) {
+  const TicketScope scope = scope_of(7);
+  std::mt19937_64 rng(8);
+  TicketWire wire;
+  encode_ticket(scope, ticket_of(rng), wire);
+  for (int bit = 0; bit < 512; ++bit) {
+    TicketWire bad = wire;
+    bad.w[bit / 64] ^= u64{1} << bit % 64;
+    Ticket t;
+    cr_assert_eq(decode_ticket(scope, bad, t), -EBADMSG, "bit %d", bit);
+  }
+  Ticket t;
+  TicketWire zeros{}, ones;
+  std::memset(ones.w, 0xFF, sizeof ones.w);
+  cr_expect_eq(decode_ticket(scope, zeros, t), -EBADMSG);
+  cr_expect_eq(decode_ticket(scope, ones, t), -EBADMSG);
+}
