@@ -7,7 +7,6 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "media/classes.hpp"
 
 namespace kvpool::media {
 namespace {

@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <string>
 
+#include "media/classes.hpp"
 #include "media/format.hpp"
-#include "media/seal.hpp"
 
 namespace kvpool::media {
 
@@ -92,6 +92,9 @@ struct RegionTable {
   constexpr PoolOffset data_at(u64 address) const {
     return data_at(extent_of(address), byte_of(address));
   }
+  constexpr PoolOffset strip_line_at(u64 address) const {
+    return strip_line(extent_of(address), byte_of(address) / kStripLineCovers);
+  }
   // Bytes from `address` on that lie on one device without a break.
   static constexpr u64 contiguous_bytes(u64 address) {
     return kStripeBytes - address % kStripeBytes;
@@ -120,6 +123,18 @@ private:
     return {static_cast<u32>(s % in.place_count), s / in.place_count};
   }
 };
+
+// Where the check line of a block's segment stands: in the strip it is that of the segment-th 64 KiB
+// unit of the device that starts inside the block, so that no two blocks share one; else behind the
+// payload.
+constexpr PoolOffset check_line_at(const RegionTable &regions, const BlockShape &shape, u64 address,
+                                   u64 segment) {
+  if (!shape.checks_in_strip()) {
+    return regions.data_at(address + (shape.payload_lines() + segment) * kLineBytes);
+  }
+  const u64 unit = (regions.byte_of(address) + kStripLineCovers - 1) / kStripLineCovers + segment;
+  return regions.strip_line(regions.extent_of(address), unit);
+}
 
 // ---- geometry -----------------------------------------------------------------------------------
 

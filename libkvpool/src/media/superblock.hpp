@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a store that exists, line by line through an interface, trusting no field: is this a store,
+// all of it, of one life, in a format we know? Owns no memory.
+#pragma once
+
+#include <string>
+
+#include "media/layout.hpp"
+
+namespace kvpool::media {
+
+// Lines of a store, from mapped memory, a file, or a test. What a device holds is whole lines.
+class LineReader {
+public:
+  virtual ~LineReader() = default;
+  virtual u32 device_count() const = 0;
+  virtual u64 device_bytes(u32 device) const = 0;
+  // False: cannot be read (poison, or past the end of the device); `ret_line` is untouched.
+  virtual bool read_line(PoolOffset at, Line &ret_line) = 0;
+
+  bool inside(PoolOffset at) const {
+    return at.device() < device_count() && at.byte() % kLineBytes == 0 &&
+           at.byte() + kLineBytes <= device_bytes(at.device());
+  }
+};
+
+// Over memory that is mapped in this process. Loads are plain: whoever needs them fresh flushes first.
+class MappedReader final : public LineReader {
+public:
+  struct Device {
+    const void *base;
+    u64 bytes;
+  };
+  MappedReader(const Device *devices, u32 count);
+  u32 device_count() const override { return count_; }
+  u64 device_bytes(u32 device) const override { return device_[device].bytes; }
+  bool read_line(PoolOffset at, Line &ret_line) override;
+
+private:
+  Device device_[kMaxDevices] = {};
+  u32 count_;
+};
+
+struct SuperblockRead {
+  Geometry geometry;
+  bool copy_intact[2];  // identity and both geometry lines of that copy
+  bool copies_differ;
+};
+
+inline constexpr u32 kKnownIncompat = 0;
+inline constexpr u32 kKnownRoCompat = 0;
+
+// Results, with a sentence in `why` (may be null) that names the thing:
+//   -ENODATA          no store: never formatted, or formatting was not finished
+//   -EPROTONOSUPPORT  a newer format, or a feature this library does not know
+//   -ENODEV           the store has another number of devices
+//   -EXDEV            a device of another store
+//   -ESTALE           a device left over from a former life of this store
+//   -EINVAL           devices in the wrong order
+//   -EUCLEAN          damaged, or a device shorter than when it was formatted
+int read_superblock(LineReader &reader, SuperblockRead &ret, std::string *why);
+
+// The same, where formatting may still be under way.
+int read_superblock_any_state(LineReader &reader, SuperblockRead &ret, std::string *why);
+
+}  // namespace kvpool::media
