@@ -211,6 +211,17 @@ void World::stream_words(u32 thread, PoolOffset line_off, const Line &line, u8 m
   while (t.buffer.size() > kBufferMax) drain_one(thread, rng_.below(t.buffer.size()));
 }
 
+void World::stream_through(u32 thread, PoolOffset line_off, const Line &line) {
+  Thread &t = threads_[thread];
+  const LineRef ref = line_ref(line_off);
+  drain_line(thread, ref);
+  drop(t.host, thread, ref);
+  if (ref.page->in_flight[t.host] & bit(ref.index)) land_line(t.host, ref);
+  if (!hosts_[t.host].link_up || devices_[ref.page->device].lost) return;
+  ref.page->data[ref.index] = line;
+  ref.page->poison &= ~bit(ref.index);
+}
+
 // Moves one buffered store into the host's domain; an older one to the same line goes first.
 void World::drain_one(u32 thread, u64 position) {
   Thread &t = threads_[thread];

@@ -51,6 +51,8 @@ public:
   bool load_line(u32 thread, PoolOffset off, Line &line);
   bool load_word(u32 thread, PoolOffset off, u64 &word);
   void stream_words(u32 thread, PoolOffset line_off, const Line &line, u8 mask);
+  // One legal course of stream_words, taken quickly: the line is on the medium at once.
+  void stream_through(u32 thread, PoolOffset line_off, const Line &line);
   void store_word(u32 thread, PoolOffset off, u64 word);      // through the cache: line gets dirty
   void store_half_word(u32 thread, PoolOffset off, u32 value);  // four bytes, through the cache
   void flush(u32 thread, PoolOffset off);                     // CLFLUSHOPT: unordered until a fence

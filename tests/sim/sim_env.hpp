@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process of the simulated rack as the pool layer sees the world: memory, clock, chance, file locks,
+// waiting. One object a simulated process.
+#pragma once
+
+#include "pool/env.hpp"
+#include "sim_memory.hpp"
+
+namespace kvpool::sim {
+
+// The one rack of this program; mutexes need it and are default-constructed by production code.
+Sim &rack();
+void set_rack(Sim *sim);
+
+class SimEnv {
+public:
+  using Memory = SimMemory;
+
+  // Between threads of one process. Waiters wake in any order; may be overtaken.
+  class Mutex {
+  public:
+    void lock() {
+      rack().step(20, "lock mutex");
+      while (held_) rack().block(this);
+      held_ = true;
+    }
+    bool try_lock() {
+      rack().step(20, "try mutex");
+      if (held_) return false;
+      held_ = true;
+      return true;
+    }
+    void unlock() {
+      held_ = false;
+      rack().wake(this, false);
+    }
+
+  private:
+    bool held_ = false;
+  };
+
+  explicit SimEnv(Sim &sim) : sim_(&sim), memory_(sim) {}
+
+  SimMemory &memory() noexcept { return memory_; }
+  u64 now_ns() noexcept;
+  u64 random() noexcept { return sim_->rng().next(); }
+  void sleep_ns(u64 ns) noexcept { sim_->sleep_host(ns); }
+  void relax(u32 index) noexcept;
+  bool try_lock(pool::LockKind kind, u32 index) noexcept {
+    return sim_->try_lock(lock_id(kind, index));
+  }
+  void unlock(pool::LockKind kind, u32 index) noexcept { sim_->unlock(lock_id(kind, index)); }
+  bool revoked() noexcept { return revoked_; }
+  bool mutant(pool::Mutant which) const noexcept {
+    return sim_->options().mutant == static_cast<u32>(which);
+  }
+  void mark(const char *name) noexcept { MarkRegistry::hit_named(name); }
+
+  void revoke() { revoked_ = true; }
+  static u64 lock_id(pool::LockKind kind, u32 index) {
+    return u64{static_cast<u32>(kind)} << 32 | index;
+  }
+
+private:
+  Sim *sim_;
+  SimMemory memory_;
+  bool revoked_ = false;
+};
+
+static_assert(pool::PoolEnv<SimEnv>);
+
+}  // namespace kvpool::sim
