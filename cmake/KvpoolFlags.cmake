@@ -24,7 +24,7 @@ endif()
 
 add_library(kvpool_flags INTERFACE)
 target_compile_options(kvpool_flags INTERFACE
-  -msse4.2 -Wall -Wextra -Wvla $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  -msse4.2 -Wall -Wextra -Wno-missing-field-initializers -Wvla $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
   $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual> -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=
   -fno-omit-frame-pointer)
 if(KVPOOL_WERROR)

@@ -5,7 +5,7 @@ file(GLOB tool_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/*.cc" "${CMA
 if("${CMAKE_SOURCE_DIR}/tools/main.cc" IN_LIST tool_sources)
   add_executable(kvpool_tool ${tool_sources})
   set_target_properties(kvpool_tool PROPERTIES OUTPUT_NAME kvpool)
-  target_include_directories(kvpool_tool PRIVATE "${CMAKE_SOURCE_DIR}/tools" SYSTEM PRIVATE "${CLI11_INCLUDE}")
+  target_include_directories(kvpool_tool PRIVATE "${CMAKE_SOURCE_DIR}/tools")
   target_compile_definitions(kvpool_tool PRIVATE KVPOOL_VERSION_STRING="${PROJECT_VERSION}")
   target_link_libraries(kvpool_tool PRIVATE kvpool_static fmt::fmt nlohmann_json::nlohmann_json kvpool_flags)
 else()
