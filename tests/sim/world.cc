@@ -534,15 +534,68 @@ void World::crash_host(u32 host) {
       lost.page->in_flight[host] &= ~bit(lost.index);
     }
   }
+  forget_caches(host);
+}
+
+void World::forget_caches(u32 host) {
   for (Device &device : devices_) {
     for (u32 index : device.touched) {
       HostPage *page = device.pages[index]->cache[host];
       if (page) page->present = page->dirty = 0;
     }
   }
+  Host &h = hosts_[host];
   h.recent.clear();
   h.recent_next = 0;
   h.next_due = kNever;
+}
+
+std::vector<World::LineRef> World::unsettled(u32 host) const {
+  std::vector<LineRef> lines;
+  const auto add = [&](LineRef ref) {
+    for (const LineRef &known : lines) {
+      if (known == ref) return;
+    }
+    lines.push_back(ref);
+  };
+  for (const Store &store : hosts_[host].in_flight) add(store.ref);
+  for (u32 i = 0; i < thread_count_; ++i) {
+    if (threads_[i].host != host) continue;
+    for (const Store &store : threads_[i].buffer) add(store.ref);
+  }
+  for (const LineRef &ref : hosts_[host].dirty) {
+    if (cached(host, ref) && (ref.page->cache[host]->dirty & bit(ref.index))) add(ref);
+  }
+  return lines;
+}
+
+u32 World::unsettled_lines(u32 host) const {
+  return static_cast<u32>(unsettled(host).size());
+}
+
+void World::crash_host_keeping(u32 host, u64 keep) {
+  Host &h = hosts_[host];
+  const std::vector<LineRef> lines = unsettled(host);
+  for (u32 i = 0; i < lines.size(); ++i) {
+    const LineRef ref = lines[i];
+    if ((keep >> i) & 1) {
+      for (u32 t = 0; t < thread_count_; ++t) {
+        if (threads_[t].host == host) drain_line(t, ref);
+      }
+      drop(host, ~u32{0}, ref);
+      land_line(host, ref);
+    }
+  }
+  for (u32 t = 0; t < thread_count_; ++t) {
+    if (threads_[t].host != host) continue;
+    threads_[t].buffer.clear();
+    threads_[t].flushes.clear();
+    threads_[t].dead = true;
+  }
+  for (const Store &store : h.in_flight) store.ref.page->in_flight[host] &= ~bit(store.ref.index);
+  h.in_flight.clear();
+  h.dirty.clear();
+  forget_caches(host);
 }
 
 void World::set_poison(PoolOffset off) {

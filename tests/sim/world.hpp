@@ -69,6 +69,10 @@ public:
   // Faults.
   void crash_thread(u32 thread);  // killed: what it executed drains, nothing more comes
   void crash_host(u32 host);      // power: each dirty line and each store in flight kept or lost
+  // The same, with chance replaced by `keep`: bit i says whether the i-th line with stores that are
+  // not on the medium yet arrives. Returns how many such lines there are (before the crash).
+  u32 unsettled_lines(u32 host) const;
+  void crash_host_keeping(u32 host, u64 keep);
   void set_poison(PoolOffset off);
   void set_link(u32 host, bool up);
   void lose_device(u32 device);   // every load fails from now on, stores vanish
@@ -144,6 +148,8 @@ private:
   void note(LineRef ref);
   void make_dirty(u32 host, LineRef ref);
   void retire_in_flight(u32 host, u64 position);
+  std::vector<LineRef> unsettled(u32 host) const;
+  void forget_caches(u32 host);
   void spontaneous_fetch();
   void spontaneous_evict();
 
