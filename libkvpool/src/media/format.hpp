@@ -363,9 +363,11 @@ struct GrantBody {
 };
 struct GrantAnswer {
   u32 extent;
-  u32 block_count;   // blocks an extent of this class is cut into
+  u16 block_count;   // blocks an extent of this class is cut into
+  u16 flags;         // kGrant*
   u64 free_bits[kBlocksPerExtentMax / 64];  // blocks the member may use
 };
+inline constexpr u16 kGrantTainted = 1;  // a writer that may be alive wrote to this extent
 struct PublishBody {
   u64 key[4];
   u64 check_hash;

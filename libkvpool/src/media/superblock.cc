@@ -46,14 +46,13 @@ IdentityRead read_identity(LineReader &reader, PoolOffset at) {
   return read;
 }
 
-// Lines that stand at a place, sealed outside areas.
 template <class T>
-bool read_sealed(LineReader &reader, const Sealer &sealer, PoolOffset at, T &ret) {
+bool read_sealed(LineReader &reader, const Sealer &sealer, PoolOffset at, u32 epoch, T &ret) {
   Line line{};
   for (int i = 0; i < kRereads; ++i) {
     if (!reader.inside(at) || !reader.read_line(at, line)) return false;
-    if (sealer.intact(line, at, 0)) {
-      ret = from_line<T>(line);
+    if (sealer.intact(line, at, epoch)) {
+      std::memcpy(&ret, &line, sizeof(ret));
       return true;
     }
   }
@@ -145,6 +144,7 @@ bool MappedReader::read_line(PoolOffset at, Line &ret_line) {
 }
 
 int read_superblock_any_state(LineReader &reader, SuperblockRead &ret, std::string *why) {
+  if (why != nullptr) why->clear();
   if (reader.device_count() == 0 || reader.device_count() > kMaxDevices) {
     return fail(why, -EINVAL, "a store has 1 to %u devices", kMaxDevices);
   }
@@ -170,8 +170,8 @@ int read_superblock_any_state(LineReader &reader, SuperblockRead &ret, std::stri
     GeometryB b{};
     const PoolOffset at = copy_at(copy, count);
     if (!copies[copy].intact || copies[copy].id.nonce != chosen.nonce) continue;
-    if (!read_sealed(reader, sealer, at + kLineBytes, a)) continue;
-    if (!read_sealed(reader, sealer, at + 2 * kLineBytes, b)) continue;
+    if (!read_sealed(reader, sealer, at + kLineBytes, 0, a)) continue;
+    if (!read_sealed(reader, sealer, at + 2 * kLineBytes, 0, b)) continue;
     Geometry geometry{};
     err = decode_geometry(copies[copy].id, a, b, device_bytes, geometry, why);
     if (err != 0) continue;
@@ -192,12 +192,49 @@ int read_superblock_any_state(LineReader &reader, SuperblockRead &ret, std::stri
 
 int read_superblock(LineReader &reader, SuperblockRead &ret, std::string *why) {
   SuperblockRead read{};
-  if (why != nullptr) why->clear();
   if (int err = read_superblock_any_state(reader, read, why); err != 0) return err;
   if (read.geometry.state != StoreState::kReady) {
     return fail(why, -ENODATA, "formatting was not finished: format it anew");
   }
   ret = read;
+  return 0;
+}
+
+int read_view(LineReader &reader, const SuperblockRead &superblock, StoreView &ret_view,
+              std::string *why) {
+  StoreView view{};
+  view.superblock = superblock;
+  const Geometry &g = view.superblock.geometry;
+  const Sealer sealer(g.uuid, g.nonce);
+  u32 highest = 0;
+  for (u32 slot = 0; slot < g.standby_count; ++slot) {
+    for (u32 copy = 0; copy < 2; ++copy) {
+      ClaimLine claim{};
+      if (!read_sealed(reader, sealer, g.claim_at(copy, slot), 0, claim)) continue;
+      if (!view.claim_readable[slot] || better_claim(claim, view.claim[slot])) {
+        view.claim[slot] = claim;
+      }
+      view.claim_readable[slot] = true;
+    }
+    const ClaimLine &claim = view.claim[slot];
+    const bool usable = claim.area < 2 && claim.index_groups <= g.index_groups_max;
+    if (view.claim_readable[slot] && usable && claim.active > highest) {
+      highest = claim.active;
+      view.active_slot = slot;
+    }
+  }
+  ret_view = view;
+  if (highest == 0) return fail(why, -EUCLEAN, "no claim line names an active area");
+  Line lines[kRegionTableLines];
+  for (u32 i = 0; i < kRegionTableLines; ++i) {
+    const PoolOffset at = g.region_line(view.area(), i);
+    if (!read_sealed(reader, sealer, at, view.epoch(), lines[i])) {
+      return fail(why, -EUCLEAN, "line %u of the region table is damaged", i);
+    }
+  }
+  if (int err = decode_regions(lines, g, view.regions, why); err != 0) return err;
+  view.area_known = true;
+  ret_view = view;
   return 0;
 }
 

@@ -63,4 +63,31 @@ int read_superblock(LineReader &reader, SuperblockRead &ret, std::string *why);
 // The same, where formatting may still be under way.
 int read_superblock_any_state(LineReader &reader, SuperblockRead &ret, std::string *why);
 
+// ---- a store as far as its metadata can be read ----
+
+struct StoreView {
+  SuperblockRead superblock;
+  ClaimLine claim[kMaxStandbys];      // each slot's better copy
+  bool claim_readable[kMaxStandbys];
+  bool area_known;                    // some claim names an active area, and its regions are sound
+  u32 active_slot;
+  RegionTable regions;
+
+  const Geometry &geometry() const { return superblock.geometry; }
+  const ClaimLine &active() const { return claim[active_slot]; }
+  u32 epoch() const { return active().active; }
+  PoolOffset area() const { return geometry().area_at(active_slot, active().area); }
+};
+
+// Of two copies of a claim line the one that counts (proto 7).
+constexpr bool better_claim(const ClaimLine &a, const ClaimLine &b) {
+  return a.claimed != b.claimed ? a.claimed > b.claimed : a.active > b.active;
+}
+
+// Reads claims and the table of regions of the active area. `superblock` must have been read. 0, or
+// -EUCLEAN with a sentence: no active claim can be read, or its regions are damaged (then the claims
+// are still filled in).
+int read_view(LineReader &reader, const SuperblockRead &superblock, StoreView &ret_view,
+              std::string *why);
+
 }  // namespace kvpool::media
