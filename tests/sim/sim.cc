@@ -375,6 +375,7 @@ void Sim::pause(ProcessId process, Time ns) {
   if (!p.alive) return;
   record("pause", process, ns);
   p.paused_until = now_ + ns;
+  p.paused_total += ns;
   for (ThreadId id : p.threads) {
     Thread &thread = *threads_[id];
     if (thread.state == State::kRunnable) {

@@ -109,6 +109,7 @@ public:
   void crash_host(u32 host);                // power loss; its processes die
   bool alive(ProcessId process) const { return processes_[process].alive; }
   bool paused(ProcessId process) const { return processes_[process].paused_until > now_; }
+  Time paused_total(ProcessId process) const { return processes_[process].paused_total; }
   u32 host_of(ProcessId process) const { return processes_[process].host; }
 
   // --- file locks: freed when the holder dies, kept while it is stopped ---------------------------
@@ -151,6 +152,7 @@ private:
     u32 host = kNobody;
     bool alive = true;
     Time paused_until = 0;
+    Time paused_total = 0;
     u64 kill_countdown = 0;
     std::vector<ThreadId> threads;
   };
