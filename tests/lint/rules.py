@@ -10,13 +10,13 @@ from pathlib import Path
 
 import source
 
-C_NAMES = (".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh")
+C_NAMES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ipp", ".cu", ".cuh")
 LAYER_RANK = {"arch": 0, "media": 1, "pool": 2, "backend": 2, "transfer": 2, "tier": 3, "sched": 3, "store": 4, "api": 5}
 FILE_LINES, LINE_COLUMNS, README_LINES = 1500, 100, 60
 FUNCTION_LINES = 100
 LICENCES = {"kmod": "GPL-2.0-only", "uapi": "GPL-2.0-only WITH Linux-syscall-note"}
 # Formats that have no comments, and texts that are licences themselves.
-NO_SPDX = re.compile(r"^LICENSES/|^VERSION$|^\.reuse/dep5$|\.(json|jsonl|img|bin|png|gz|sample|expected)$")
+NO_SPDX = re.compile(r"^LICENSES/|^tests/lint/words$|^VERSION$|^\.reuse/dep5$|\.(json|jsonl|img|bin|png|gz|sample|expected)$")
 RAW = re.compile(
     r"\b_mm\d*_(?:stream|clflush|clflushopt|clwb|sfence|lfence|mfence)\w*|\b_(?:movdir64b|directstoreu_u64)\b"
     r"|\b__builtin_ia32_(?:clflush|clwb|sfence|lfence|mfence|movnt|movdir|directstore)\w*|\b__builtin_nontemporal_store\b"
