@@ -19,8 +19,9 @@ constexpr u64 second_group(const u64 *key, u64 groups) {
   return group + 1 == groups ? 0 : group + 1;
 }
 
-// The id of a namespace is the place of its line in the table of `lines` lines (a power of two): the
-// first free one from where its fingerprint's first word points. Line 0 is never used: id 0 is none.
+// The id of a namespace is the place of its line in the table of `lines` lines (a power of two):
+// the first free one from where its fingerprint's first word points. Line 0 is never used: id 0 is
+// none.
 constexpr u32 ns_probe(u64 fingerprint_word, u32 probe, u32 lines) {
   return 1 + static_cast<u32>((fingerprint_word + probe) % (lines - 1));
 }

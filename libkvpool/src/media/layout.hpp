@@ -124,9 +124,9 @@ private:
   }
 };
 
-// Where the check line of a block's segment stands: in the strip it is that of the segment-th 64 KiB
-// unit of the device that starts inside the block, so that no two blocks share one; else behind the
-// payload.
+// Where the check line of a block's segment stands: in the strip it is that of the segment-th 64
+// KiB unit of the device that starts inside the block, so that no two blocks share one; else behind
+// the payload.
 constexpr PoolOffset check_line_at(const RegionTable &regions, const BlockShape &shape, u64 address,
                                    u64 segment) {
   if (!shape.checks_in_strip()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a store that exists, line by line through an interface, trusting no field: is this a store,
-// all of it, of one life, in a format we know? Owns no memory.
+// Reading a store that exists, line by line through an interface, trusting no field: is this a
+// store, all of it, of one life, in a format we know? Owns no memory.
 #pragma once
 
 #include <string>
@@ -24,7 +24,8 @@ public:
   }
 };
 
-// Over memory that is mapped in this process. Loads are plain: whoever needs them fresh flushes first.
+// Over memory that is mapped in this process. Loads are plain: whoever needs them fresh flushes
+// first.
 class MappedReader final : public LineReader {
 public:
   struct Device {
@@ -85,8 +86,8 @@ constexpr bool better_claim(const ClaimLine &a, const ClaimLine &b) {
 }
 
 // Reads claims and the table of regions of the active area. `superblock` must have been read. 0, or
-// -EUCLEAN with a sentence: no active claim can be read, or its regions are damaged (then the claims
-// are still filled in).
+// -EUCLEAN with a sentence: no active claim can be read, or its regions are damaged (then the
+// claims are still filled in).
 int read_view(LineReader &reader, const SuperblockRead &superblock, StoreView &ret_view,
               std::string *why);
 

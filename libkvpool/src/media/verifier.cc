@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier. One object a run; each method judges one kind of structure and reports what is wrong
-// with it. What is wrong is looked at again first (A1: a line may be caught in the middle of a store).
+// The verifier. One object a run; each method judges one kind of structure and reports what is
+// wrong with it. What is wrong is looked at again first (A1: a line may be caught in the middle of
+// a store).
 #include "media/verifier.hpp"
 
 #include <algorithm>
@@ -61,7 +62,8 @@ enum class Look : u8 { kIntact, kBlank, kBad };
 
 class Verifier {
 public:
-  Verifier(LineReader &reader, const VerifyOptions &options, FindingSink &sink, VerifyReport &report)
+  Verifier(LineReader &reader, const VerifyOptions &options, FindingSink &sink,
+           VerifyReport &report)
       : reader_(reader), options_(options), sink_(&sink), report_(report) {}
 
   int run();
@@ -153,7 +155,7 @@ Look Verifier::look(PoolOffset at, u32 epoch, T &ret) {
   return is_zero(line) ? Look::kBlank : Look::kBad;
 }
 
-// ---- superblock and claims -----------------------------------------------------------------------
+// ---- superblock and claims
 
 int Verifier::open_store() {
   std::string why;
@@ -226,12 +228,12 @@ void Verifier::claims() {
     }
   }
   if (geo().standby_count > 1 && highest > second + kEpochJumpMax) {
-    found(Finding::kClaimJump, geo().claim_at(0, highest_slot), "standby slot %u: counter %u, next %u",
-          highest_slot, highest, second);
+    found(Finding::kClaimJump, geo().claim_at(0, highest_slot),
+          "standby slot %u: counter %u, next %u", highest_slot, highest, second);
   }
 }
 
-// ---- hosts, members, mailboxes -------------------------------------------------------------------
+// ---- hosts, members, mailboxes
 
 void Verifier::hosts() {
   for (u32 host = 0; host < geo().host_count; ++host) {
@@ -313,7 +315,7 @@ void Verifier::mailboxes() {
   }
 }
 
-// ---- namespaces and extent map -------------------------------------------------------------------
+// ---- namespaces and extent map
 
 void Verifier::namespaces() {
   struct Name {
@@ -416,7 +418,7 @@ void Verifier::map_runs() {
   }
 }
 
-// ---- index ---------------------------------------------------------------------------------------
+// ---- index
 
 Verifier::Group Verifier::read_group(u64 number, bool report) {
   Group group{};
@@ -543,7 +545,7 @@ void Verifier::entry_place(u64 number, const Entry &e, const BlockShape &shape) 
     found(Finding::kEntryHolder, at, "entry %llu: extent %u", n, extent);
   }
   if (!fits_class(e, shape, extent)) {
-    found(Finding::kEntryClass, at, "entry %llu: extent %u has class %u, block of %llu bytes at %llu",
+    found(Finding::kEntryClass, at, "entry %llu: extent %u of class %u, block of %llu bytes at %llu",
           n, extent, record.size_class, static_cast<ull>(shape.block_bytes()),
           static_cast<ull>(view_.regions.byte_of(address)));
   }
@@ -556,7 +558,7 @@ void Verifier::entry_place(u64 number, const Entry &e, const BlockShape &shape) 
 void Verifier::entry(u64 number, const Entry &e, const Group &group) {
   const u32 state = e.state & kEntryStateMask;
   ++report_.entries[state];
-  if (state < static_cast<u32>(EntryState::kEmpty) || state > static_cast<u32>(EntryState::kHidden)) {
+  if (state == 0 || state > static_cast<u32>(EntryState::kHidden)) {
     found(Finding::kEntryState, entry_at(number), "entry %llu: state %u", static_cast<ull>(number),
           state);
     return;
@@ -607,7 +609,7 @@ void Verifier::overlaps() {
   }
 }
 
-// ---- checks --------------------------------------------------------------------------------------
+// ---- checks
 
 bool Verifier::segment_payload(const BlockShape &shape, u64 address, u64 segment, u64 check) {
   const LineRange range = shape.segment_range(segment);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verifier behind `kvpool check`: reads a whole store and names every kind of damage. Trusts no
-// field: whatever the medium holds it ends, within memory bounded by the size of the devices. It writes
-// nothing. On a store in use it looks again at what seems wrong before it says so.
+// field: whatever the medium holds it ends, within memory bounded by the size of the devices. It
+// writes nothing. On a store in use it looks again at what seems wrong before it says so.
 #pragma once
 
 #include <string>
