@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/process_env.hpp"
+
+#include <sched.h>
+#include <sys/random.h>
+
+#include <vector>
+
+namespace kvpool::store {
+
+namespace {
+
+std::vector<DeviceMapping> mappings(const backend::Backend &backend) {
+  std::vector<DeviceMapping> out;
+  for (const backend::DeviceSpan &d : backend.devices()) out.push_back({d.base, d.bytes});
+  return out;
+}
+
+u64 random_start() {
+  u64 seed = 0;
+  if (getrandom(&seed, sizeof seed, 0) != static_cast<ssize_t>(sizeof seed)) {
+    // Early in boot only; incarnations then still differ by time and by address.
+    seed = monotonic_ns() ^ reinterpret_cast<std::uintptr_t>(&seed) << 20;
+  }
+  return seed;
+}
+
+}  // namespace
+
+ProcessEnv::ProcessEnv(backend::Backend &backend)
+    : backend_(backend), memory_(mappings(backend)), random_(random_start()) {}
+
+void ProcessEnv::sleep_ns(u64 ns) noexcept {
+  const timespec t{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  nanosleep(&t, nullptr);
+}
+
+void ProcessEnv::relax_slowly(u32 index) noexcept {
+  constexpr u32 kYieldPolls = 1024;
+  constexpr long kBackOffNs = 20'000;
+  if (index < kYieldPolls) {
+    sched_yield();
+    return;
+  }
+  const timespec t{0, kBackOffNs};
+  nanosleep(&t, nullptr);
+}
+
+}  // namespace kvpool::store
