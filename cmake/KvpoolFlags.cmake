@@ -51,5 +51,6 @@ if(KVPOOL_SANITIZE_LIST)
     -Wno-array-bounds)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  target_compile_options(kvpool_flags INTERFACE -Wno-unknown-warning-option)
+  target_compile_options(kvpool_flags INTERFACE -Wno-unknown-warning-option -Wno-pass-failed
+    -Wno-unknown-attributes)
 endif()

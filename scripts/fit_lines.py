@@ -20,7 +20,7 @@ def main() -> int:
     left = 0
     for path in map(Path, sys.argv[1:]):
         # A ruled heading is cut, not broken.
-        path.write_text(re.sub(r"^(\s*// -+ .*? -)-*$", lambda rule: rule.group(0)[:COLUMNS], path.read_text(),
+        path.write_text(re.sub(r"^([ \t]*// -+ .*? -)-*$", lambda rule: rule.group(0)[:COLUMNS], path.read_text(),
                                flags=re.MULTILINE))
         for _ in range(4):  # breaking one line can make the next too long
             lines = too_long(path)
