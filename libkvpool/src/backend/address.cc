@@ -97,9 +97,9 @@ Status decode_path(std::string_view text, std::string &ret) {
     const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
     const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
     if (high < 0 || low < 0 || high + low == 0) {
-      return Status::fail(-EINVAL,
-                          "path " + quoted(text) +
-                              ": '%' must be followed by two hex digits; write %25 for '%'");
+      return Status::fail(
+          -EINVAL,
+          "path " + quoted(text) + ": '%' must be followed by two hex digits; write %25 for '%'");
     }
     out += static_cast<char>(high * 16 + low);
     i += 2;
@@ -113,8 +113,8 @@ Status parse_paths(Address &out, std::string_view body) {
     const std::size_t comma = body.find(',');
     const std::string_view part = body.substr(0, comma);
     if (part.empty()) {
-      return Status::fail(-EINVAL, quoted(out.text) +
-                                       ": a path is empty; write file:PATH or file:PATH,PATH");
+      return Status::fail(
+          -EINVAL, quoted(out.text) + ": a path is empty; write file:PATH or file:PATH,PATH");
     }
     std::string path;
     if (auto s = decode_path(part, path); !s.ok()) return s;
@@ -143,8 +143,8 @@ Status parse_count(std::string_view option, std::string_view text, u32 low, u32 
   const bool whole = error == std::errc{} && end == text.data() + text.size();
   const bool huge = error == std::errc::result_out_of_range;
   if (!whole && !huge) {
-    return Status::fail(-EINVAL, "option " + std::string(option) + ": " + quoted(text) +
-                                     " is not a whole number");
+    return Status::fail(
+        -EINVAL, "option " + std::string(option) + ": " + quoted(text) + " is not a whole number");
   }
   if (huge || value < low || value > high) {
     return Status::fail(-ERANGE, "option " + std::string(option) + ": " + std::string(text) +
@@ -161,8 +161,8 @@ Status parse_switch(std::string_view option, std::string_view text, bool &ret) {
   } else if (text == "0" || text == "no" || text == "off") {
     ret = false;
   } else {
-    return Status::fail(-EINVAL, "option " + std::string(option) + ": " + quoted(text) +
-                                     " is neither yes nor no");
+    return Status::fail(
+        -EINVAL, "option " + std::string(option) + ": " + quoted(text) + " is neither yes nor no");
   }
   return {};
 }
@@ -226,18 +226,24 @@ Status check_combination(const Address &a) {
   }
   if (!a.host) {
     return Status::fail(
-        -EINVAL, "dax: the memory may be shared by several hosts, so that this one needs its "
-                 "number: append ?host=N, a different N (0 to 15) on each host");
+        -EINVAL,
+        "dax: the memory may be shared by several hosts, so that this one needs its "
+        "number: append ?host=N, a different N (0 to 15) on each host");
   }
   return {};
 }
 
 Status parse_scheme(std::string_view word, Scheme &ret) {
-  if (word == "mem") ret = Scheme::kMem;
-  else if (word == "file") ret = Scheme::kFile;
-  else if (word == "dax") ret = Scheme::kDax;
-  else if (word == "dev") ret = Scheme::kDev;
-  else return Status::fail(-EINVAL, "unknown scheme " + quoted(word) + advice(word, kSchemes));
+  if (word == "mem")
+    ret = Scheme::kMem;
+  else if (word == "file")
+    ret = Scheme::kFile;
+  else if (word == "dax")
+    ret = Scheme::kDax;
+  else if (word == "dev")
+    ret = Scheme::kDev;
+  else
+    return Status::fail(-EINVAL, "unknown scheme " + quoted(word) + advice(word, kSchemes));
   return {};
 }
 

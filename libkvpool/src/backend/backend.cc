@@ -82,8 +82,9 @@ Status check_distinct(const std::vector<DeviceFile> &files) {
 
 Status check_usable(const DeviceFile &file) {
   if (file.file_bytes() == 0) {
-    return Status::fail(-ENODATA, file.shown() + ": is empty: it was never formatted, or is being "
-                                                 "formatted now");
+    return Status::fail(-ENODATA, file.shown() +
+                                      ": is empty: it was never formatted, or is being "
+                                      "formatted now");
   }
   if (file.file_bytes() < kDeviceAlign) {
     return Status::fail(-EUCLEAN,
@@ -216,8 +217,8 @@ Status Backend::create(const Address &address, std::span<const u64> sizes,
       address.devices.value_or(sizes.empty() ? 1 : static_cast<u32>(sizes.size()));
   const auto places = places_of(address, mem_devices);
   if (places.size() > kMaxDevices) {
-    return Status::fail(-E2BIG, quoted(address.text) + ": at most " + std::to_string(kMaxDevices) +
-                                    " devices");
+    return Status::fail(
+        -E2BIG, quoted(address.text) + ": at most " + std::to_string(kMaxDevices) + " devices");
   }
   if (!sizes.empty()) {
     if (auto s = check_sizes(address, sizes, places.size()); !s.ok()) return s;
@@ -275,6 +276,9 @@ Status Backend::remove(const Address &address, bool force) {
   if (auto s = DeviceFile::open(places.front(), true, first); !s.ok()) return s;
   Locks locks(first.fd());
   if (auto s = lock_for_format(first, locks, force); !s.ok()) return s;
+  // Looked at again under the lock: a format may have just ended. Device 0 goes last.
+  places = places_of(address, kMaxDevices);
+  std::erase_if(places, [](const Place &place) { return !place_exists(place); });
   for (auto place = places.rbegin(); place != places.rend(); ++place) {
     if (const int err = unlink_place(*place); err != 0 && err != -ENOENT) {
       return Status::fail(err, place->shown() + ": cannot be removed: " + std::strerror(-err));

@@ -63,8 +63,10 @@ Status list_dax(std::vector<DaxInfo> &ret) {
       info.size = daxctl_dev_get_size(dev);
       info.align = daxctl_dev_get_align(dev);
       info.target_node = daxctl_dev_get_target_node(dev);
-      if (daxctl_dev_get_memory(dev) != nullptr) info.mode = "system-ram";
-      else info.mode = daxctl_dev_is_enabled(dev) ? "devdax" : "disabled";
+      if (daxctl_dev_get_memory(dev) != nullptr)
+        info.mode = "system-ram";
+      else
+        info.mode = daxctl_dev_is_enabled(dev) ? "devdax" : "disabled";
       found.push_back(std::move(info));
     }
   }
@@ -90,8 +92,8 @@ Status read_dax(const std::string &sysfs, dev_t id, DaxInfo &ret) {
     return Status::fail(-EIO, "has no alignment in " + dir);
   }
   if (!std::has_single_bit(info.align)) {
-    return Status::fail(-EIO, "has the alignment " + std::to_string(info.align) +
-                                  ", which is no power of two");
+    return Status::fail(
+        -EIO, "has the alignment " + std::to_string(info.align) + ", which is no power of two");
   }
   u64 node = 0;
   if (read_number(dir + "/target_node", node)) info.target_node = static_cast<int>(node);

@@ -379,8 +379,9 @@ Status DeviceFile::reserve(u64 bytes, bool huge) {
 void DeviceFile::roll_back() {
   if (fd_ < 0) return;
   if (created_) {
-    // By then another file may stand at the path, and that is not ours.
-    if (still_linked()) unlink_place(place_);
+    // By then another file may stand at the path, and that is not ours. Without an inode number the
+    // very first look at the file failed, just after it was made.
+    if (ino_ == 0 || still_linked()) unlink_place(place_);
   } else if (grown_ && ftruncate(fd_, static_cast<off_t>(old_bytes_)) == 0) {
     file_bytes_ = old_bytes_;
   }
@@ -424,8 +425,8 @@ Status DeviceFile::map(u64 bytes, const MapOptions &options) {
   const bool write = options.writable && (tmpfs_ || hugetlbfs_);  // else every page becomes dirty
   if (madvise(base_, bytes, write ? kMadvPopulateWrite : kMadvPopulateRead) != 0 &&
       errno != EINVAL) {
-    return Status::fail(-errno, shown() + ": cannot fault in " + format_size(bytes) + ": " +
-                                    error_text(errno));
+    return Status::fail(
+        -errno, shown() + ": cannot fault in " + format_size(bytes) + ": " + error_text(errno));
   }
   return {};
 }

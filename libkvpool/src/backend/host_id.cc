@@ -53,9 +53,12 @@ bool parse_boot_id(const std::string &text, Id128 &ret) {
   for (const char c : text) {
     if (c == '-') continue;
     int value = 0;
-    if (c >= '0' && c <= '9') value = c - '0';
-    else if (c >= 'a' && c <= 'f') value = c - 'a' + 10;
-    else return false;
+    if (c >= '0' && c <= '9')
+      value = c - '0';
+    else if (c >= 'a' && c <= 'f')
+      value = c - 'a' + 10;
+    else
+      return false;
     if (digits >= 32) return false;
     out[digits / 2] = static_cast<u8>(out[digits / 2] * 16 + value);
     ++digits;
