@@ -3,6 +3,8 @@
 // reads the claim lines and both identity lines in one wave, or as part of somebody's wave.
 #pragma once
 
+#include <algorithm>
+
 #include "media/layout.hpp"
 #include "media/seal.hpp"
 #include "pool/env.hpp"

@@ -32,6 +32,7 @@ concept PoolEnv = requires(E e, const E ce, LockKind kind, u32 index, u64 ns, co
   { ce.mutant(Mutant::kNone) } noexcept -> std::same_as<bool>;  // false in production, constant
   { e.mark(mark) } noexcept -> std::same_as<void>;  // a rare legal path was taken
   { mutex.lock() };
+  { mutex.try_lock() } -> std::same_as<bool>;
   { mutex.unlock() };
 };
 

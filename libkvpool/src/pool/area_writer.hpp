@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The owner's pen: every decision is one line, or one aligned word, of its area (proto 7). Remembers
+// the last line written, so that one strict drain covers a batch. Single writer: the owner's thread.
+#pragma once
+
+#include "media/layout.hpp"
+#include "media/seal.hpp"
+#include "pool/env.hpp"
+
+namespace kvpool::pool {
+
+template <PoolEnv Env>
+class AreaWriter {
+public:
+  AreaWriter(Env &env, const media::Geometry &geo, const media::Sealer &sealer)
+      : env_(env), geo_(geo), sealer_(sealer) {}
+
+  void open(PoolOffset area, u32 epoch) {
+    area_ = area;
+    epoch_ = epoch;
+    last_ = kNoOffset;
+  }
+  PoolOffset area() const { return area_; }
+  u32 epoch() const { return epoch_; }
+
+  void write_line(PoolOffset at, Line line) {
+    sealer_.seal(line, at, epoch_);
+    env_.memory().publish_line(at, line);
+    last_ = at;
+  }
+  void write_entry(u64 number, const media::Entry &entry) {
+    write_line(geo_.entry_line(area_, number), media::to_line(entry));
+  }
+  // Only the last word of the entry changed: state, flags, CRC.
+  void write_entry_state(u64 number, const media::Entry &entry) {
+    const PoolOffset at = geo_.entry_line(area_, number);
+    Line line = media::to_line(entry);
+    sealer_.seal(line, at, epoch_);
+    env_.memory().publish_word(at + 7 * sizeof(u64), line.w[7]);
+    last_ = at;
+  }
+  void write_map(u32 extent, const media::MapRecord &record) {
+    const PoolOffset at = geo_.map_word(area_, extent);
+    env_.memory().publish_word(at, sealer_.pack_map(record, at, epoch_));
+    last_ = PoolOffset::from_raw(at.raw() & ~(kLineBytes - 1));
+  }
+  void write_ns(u32 id, const media::NamespaceLine &line) {
+    write_line(geo_.ns_line(area_, id), media::to_line(line));
+  }
+
+  bool dirty() const { return last_ != kNoOffset; }
+  // What was written so far is on the medium.
+  void drain_strict() {
+    if (!dirty()) return;
+    env_.memory().drain_strict(&last_, 1);
+    last_ = kNoOffset;
+  }
+
+private:
+  Env &env_;
+  const media::Geometry &geo_;
+  const media::Sealer &sealer_;
+  PoolOffset area_{};
+  u32 epoch_ = 0;
+  PoolOffset last_ = kNoOffset;
+};
+
+}  // namespace kvpool::pool

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The owner's copy of the index in its own memory (proto 7): finds keys and free lines without a trip,
+// and keeps what is not on the medium: recency, parents, per-namespace lists. No memory of the pool is
+// touched here. Single thread.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "media/index_hash.hpp"
+#include "pool/types.hpp"
+
+namespace kvpool::pool {
+
+inline constexpr u32 kNoEntry = ~u32{0};
+inline constexpr u32 kClearedList = 0;  // list of entries of cleared namespaces: they go first
+
+class IndexMirror {
+public:
+  struct Found {
+    u32 visible = kNoEntry;   // PUBLISHED or PENDING
+    u32 draining = kNoEntry;
+    u32 free_first = kNoEntry;   // a free line of the first group
+    u32 free_second = kNoEntry;  // of the second
+    u64 group_first = 0, group_second = 0;
+  };
+
+  void reset(u64 groups, u32 namespaces) {
+    groups_ = groups;
+    const u64 count = groups * media::kGroupLines;
+    entries_ = std::make_unique<media::Entry[]>(count);
+    tags_ = std::make_unique<u16[]>(count);
+    aux_ = std::make_unique<Aux[]>(count);
+    std::memset(tags_.get(), 0, count * sizeof(u16));
+    lists_.assign(namespaces, List{});
+    for (u64 i = 0; i < count; ++i) {
+      entries_[i] = media::Entry{};
+      entries_[i].state = static_cast<u8>(media::EntryState::kEmpty);
+      aux_[i] = Aux{};
+    }
+    clock_ = 0;
+  }
+
+  u64 groups() const { return groups_; }
+  u64 count() const { return groups_ * media::kGroupLines; }
+  media::Entry &entry(u32 n) { return entries_[n]; }
+  const media::Entry &entry(u32 n) const { return entries_[n]; }
+
+  void prefetch(const u64 *key) const {
+    const u64 a = media::first_group(key, groups_) * media::kGroupLines;
+    const u64 b = media::second_group(key, groups_) * media::kGroupLines;
+    __builtin_prefetch(&tags_[a]);
+    __builtin_prefetch(&tags_[b]);
+    for (u32 i = 0; i < media::kGroupLines; ++i) __builtin_prefetch(&entries_[a + i], 1);
+    __builtin_prefetch(&aux_[a], 1);
+    __builtin_prefetch(&aux_[a + 3], 1);
+  }
+
+  // Looks in both groups, always (proto 10).
+  Found find(const u64 *key) const {
+    Found found;
+    found.group_first = media::first_group(key, groups_);
+    found.group_second = media::second_group(key, groups_);
+    search(key, found.group_first, found, found.free_first);
+    search(key, found.group_second, found, found.free_second);
+    return found;
+  }
+
+  // The entry's key, state or occupancy was changed by the caller.
+  void retag(u32 n) {
+    const media::Entry &e = entries_[n];
+    tags_[n] = e.entry_state() == media::EntryState::kEmpty ? 0 : tag_of(e.key);
+  }
+
+  // Keeps the spill flag of a group's first line, which shares its state byte.
+  void set_state(u32 n, media::EntryState state) {
+    u8 &byte = entries_[n].state;
+    byte = static_cast<u8>((byte & ~media::kEntryStateMask) | static_cast<u8>(state));
+  }
+  bool spills(u64 group) const {
+    return entries_[group * media::kGroupLines].state & media::kEntrySpill;
+  }
+
+  // ---- recency: one list a namespace, most recent first ----
+
+  void link(u32 n, u32 ns) {
+    List &list = lists_[ns];
+    Aux &a = aux_[n];
+    a.list = static_cast<u16>(ns);
+    a.linked = 1;
+    a.stamp = ++clock_;
+    a.prev = kNoEntry;
+    a.next = list.head;
+    if (list.head != kNoEntry) aux_[list.head].prev = n;
+    list.head = n;
+    if (list.tail == kNoEntry) list.tail = n;
+    ++list.count;
+  }
+  void unlink(u32 n) {
+    Aux &a = aux_[n];
+    if (!a.linked) return;
+    List &list = lists_[list_of(n)];
+    (a.prev == kNoEntry ? list.head : aux_[a.prev].next) = a.next;
+    (a.next == kNoEntry ? list.tail : aux_[a.next].prev) = a.prev;
+    a.linked = 0;
+    --list.count;
+  }
+  void touch(u32 n) {
+    if (n >= count() || !aux_[n].linked) return;
+    const u32 ns = list_of(n);
+    unlink(n);
+    link(n, ns);
+  }
+  // Every entry of a namespace goes to the list that is evicted first. O(entries), DRAM only.
+  u64 clear_list(u32 ns) {
+    u64 moved = 0;
+    while (lists_[ns].tail != kNoEntry) {
+      const u32 n = lists_[ns].tail;
+      unlink(n);
+      link(n, kClearedList);
+      ++moved;
+    }
+    return moved;
+  }
+  u32 oldest(u32 ns) const { return lists_[ns].tail; }
+  u32 newer(u32 n) const { return aux_[n].prev; }
+  u32 stamp(u32 n) const { return aux_[n].stamp; }
+  u32 clock() const { return clock_; }
+  u64 list_count(u32 ns) const { return lists_[ns].count; }
+  bool linked(u32 n) const { return aux_[n].linked; }
+  u32 lists() const { return static_cast<u32>(lists_.size()); }
+  u32 list_of(u32 n) const { return aux_[n].list; }
+
+  // ---- parents: soft, by the first word of the parent's key ----
+
+  void set_parent(u32 n, u64 parent_word) {
+    aux_[n].parent = kNoEntry;
+    aux_[n].children = 0;
+    if (parent_word == 0) return;
+    const u64 group = media::scale_word(parent_word, groups_) * media::kGroupLines;
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      const u32 p = static_cast<u32>(group + i);
+      if (p == n || tags_[p] == 0 || entries_[p].key[0] != parent_word) continue;
+      aux_[n].parent = p;
+      ++aux_[p].children;
+      return;
+    }
+  }
+  // The entry stops being a block: its parent loses a child.
+  void drop_parent(u32 n) {
+    const u32 p = aux_[n].parent;
+    if (p != kNoEntry && aux_[p].children > 0) --aux_[p].children;
+    aux_[n].parent = kNoEntry;
+  }
+  bool has_children(u32 n) const { return aux_[n].children > 0; }
+  // A line that is emptied or takes another key has no children any more.
+  void forget_children(u32 n) { aux_[n].children = 0; }
+
+private:
+  struct Aux {
+    u32 prev = kNoEntry, next = kNoEntry;
+    u32 stamp = 0;
+    u32 parent = kNoEntry;
+    u16 children = 0;
+    u16 list : 13 = 0;
+    u16 linked : 1 = 0;
+  };
+  struct List {
+    u32 head = kNoEntry, tail = kNoEntry;
+    u64 count = 0;
+  };
+
+  static u16 tag_of(const u64 *key) { return static_cast<u16>(key[2] | 1); }
+
+  void search(const u64 *key, u64 group, Found &found, u32 &free_line) const {
+    const u16 tag = tag_of(key);
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      const u32 n = static_cast<u32>(group * media::kGroupLines + i);
+      if (tags_[n] == 0) {
+        if (free_line == kNoEntry) free_line = n;
+        continue;
+      }
+      if (tags_[n] != tag || std::memcmp(entries_[n].key, key, 32) != 0) continue;
+      const media::EntryState state = entries_[n].entry_state();
+      if (state == media::EntryState::kPublished || state == media::EntryState::kPending) {
+        found.visible = n;
+      } else if (state == media::EntryState::kDraining) {
+        found.draining = n;
+      }
+    }
+  }
+
+  u64 groups_ = 0;
+  std::unique_ptr<media::Entry[]> entries_;
+  std::unique_ptr<u16[]> tags_;
+  std::unique_ptr<Aux[]> aux_;
+  std::vector<List> lists_;
+  u32 clock_ = 0;
+};
+
+}  // namespace kvpool::pool

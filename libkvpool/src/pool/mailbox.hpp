@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member's side of its rings (proto 12): requests out, answers in. Positions restart with each epoch
+// and incarnation; an answer stands at its sequence modulo the depth until it is overwritten, so
+// nothing is ever sent twice within an epoch. Guarded by the member's mutex.
+#pragma once
+
+#include "pool/session.hpp"
+
+namespace kvpool::pool {
+
+struct Answer {
+  media::MessageType type{};
+  media::MessageStatus status{};
+  u8 body[media::kResponseSlotLines * media::kMessageBody]{};
+
+  template <class T>
+  T as() const {
+    static_assert(sizeof(T) <= sizeof(body));
+    T value;
+    std::memcpy(&value, body, sizeof value);
+    return value;
+  }
+};
+
+template <PoolEnv Env>
+class Mailbox {
+public:
+  Mailbox(Env &env, const media::Geometry &geo, const media::Sealer &sealer)
+      : env_(env), geo_(geo), sealer_(sealer) {}
+
+  // Starts anew with another owner or incarnation.
+  void bind(u32 member_slot, u64 incarnation, const Session &session) {
+    slot_ = member_slot;
+    incarnation_ = incarnation;
+    epoch_ = session.epoch;
+    standby_ = session.standby;
+    next_sequence_ = next_answer_ = 0;
+    next_line_ = answered_line_ = 0;
+    doorbell_at_ = geo_.doorbell_at(member_slot / geo_.members_per_host) +
+                   (member_slot % geo_.members_per_host) * sizeof(u32);
+  }
+
+  u32 epoch() const { return epoch_; }
+  bool bound_to(u64 incarnation, u32 epoch) const {
+    return epoch_ == epoch && incarnation_ == incarnation;
+  }
+  u32 outstanding() const { return next_sequence_ - next_answer_; }
+
+  // Whether a message of `lines` lines fits without overwriting what may be unread.
+  bool has_room(u32 lines) const {
+    return outstanding() + 1 < geo_.response_slots &&
+           next_line_ - answered_line_ + lines <= geo_.request_lines;
+  }
+
+  // Writes a message into the ring; it is visible to the owner after ring(). Needs has_room().
+  u32 post(media::MessageType type, const void *body, u32 body_bytes) {
+    const u32 lines = lines_for(body_bytes);
+    const u8 *from = static_cast<const u8 *>(body);
+    for (u32 i = 0; i < lines; ++i) {
+      media::Message msg{};
+      msg.epoch = epoch_;
+      msg.sequence = next_sequence_;
+      msg.incarnation = incarnation_;
+      msg.type = static_cast<u8>(type);
+      msg.lines = static_cast<u8>(lines);
+      msg.index = static_cast<u8>(i);
+      const u32 begin = i * media::kMessageBody;
+      if (begin < body_bytes) {
+        std::memcpy(msg.body, from + begin, std::min(body_bytes - begin, media::kMessageBody));
+      }
+      const PoolOffset at = geo_.request_line(slot_, next_line_ % geo_.request_lines);
+      Line line = media::to_line(msg);
+      sealer_.seal(line, at, 0);
+      env_.memory().publish_line(at, line);
+      ++next_line_;
+    }
+    line_count_[next_sequence_ % kTracked] = static_cast<u8>(lines);
+    return next_sequence_++;
+  }
+
+  // What was posted is in front of the owner: drained, then the doorbell.
+  void ring() {
+    if (!env_.mutant(Mutant::kRequestWithoutDrain)) env_.memory().drain();
+    env_.memory().ring_doorbell(doorbell_at_, ++doorbell_);
+  }
+
+  // Takes up to `count` answers that have arrived, in order, each at most `answer_lines` lines. They
+  // do not count before the caller's accept.
+  u32 take(Answer *answers, u32 count, u32 answer_lines) {
+    count = std::min(count, outstanding());
+    if (count == 0) return 0;
+    auto &mem = env_.memory();
+    mem.begin_wave();
+    for (u32 i = 0; i < count; ++i) {
+      for (u32 j = 0; j < answer_lines; ++j) mem.flush(answer_at(next_answer_ + i, j));
+    }
+    mem.end_poll();
+    u32 taken = 0;
+    while (taken < count && load_answer(next_answer_ + taken, answers[taken], answer_lines)) ++taken;
+    for (u32 i = 0; i < taken; ++i) {
+      answered_line_ += line_count_[next_answer_ % kTracked];
+      ++next_answer_;
+    }
+    return taken;
+  }
+
+  static u32 lines_for(u32 body_bytes) {
+    return std::max(1u, (body_bytes + media::kMessageBody - 1) / media::kMessageBody);
+  }
+
+private:
+  static constexpr u32 kTracked = 4096;  // >= response_slots of any geometry (media/layout)
+
+  PoolOffset answer_at(u32 sequence, u32 line) const {
+    return geo_.response_line(slot_, standby_, sequence & (geo_.response_slots - 1u), line);
+  }
+
+  bool load_answer(u32 sequence, Answer &answer, u32 answer_lines) {
+    for (u32 j = 0; j < answer_lines; ++j) {
+      Line line;
+      const PoolOffset at = answer_at(sequence, j);
+      if (!env_.memory().load_line(at, line)) return false;
+      const auto msg = media::from_line<media::Message>(line);
+      if (msg.epoch != epoch_ || msg.sequence != sequence || msg.incarnation != incarnation_ ||
+          msg.index != j) {
+        return false;
+      }
+      if (!sealer_.intact(line, at, 0)) return false;
+      answer.type = static_cast<media::MessageType>(msg.type);
+      answer.status = static_cast<media::MessageStatus>(msg.status);
+      std::memcpy(answer.body + j * media::kMessageBody, msg.body, media::kMessageBody);
+      if (msg.lines <= j + 1) break;
+      if (j + 1 == answer_lines) return false;  // the caller expects a shorter answer: a bug
+    }
+    return true;
+  }
+
+  Env &env_;
+  const media::Geometry &geo_;
+  const media::Sealer &sealer_;
+  u32 slot_ = 0;
+  u64 incarnation_ = 0;
+  u32 epoch_ = 0;
+  u32 standby_ = 0;
+  u32 next_sequence_ = 0, next_answer_ = 0;  // of messages
+  u32 next_line_ = 0, answered_line_ = 0;    // of the request ring, not wrapped
+  u32 doorbell_ = 0;
+  PoolOffset doorbell_at_{};
+  u8 line_count_[kTracked]{};
+};
+
+}  // namespace kvpool::pool

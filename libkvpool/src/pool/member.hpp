@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member (proto 6, 8, 9, 11, 12): joins, looks up and validates one-sidedly, reserves blocks, asks the
+// owner for decisions, accepts its answers, and reports to a new owner. Reads take no lock; requests
+// hold one mutex; the lease has its own. Call tick() about every 20 to 100 ms from a thread of its own.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "pool/hand.hpp"
+#include "pool/lease.hpp"
+#include "pool/lookup.hpp"
+#include "pool/mailbox.hpp"
+
+namespace kvpool::pool {
+
+struct MemberOptions {
+  u32 host = 0;
+  u64 group = 0;  // members of one engine; 0: a group of its own
+  u16 rank = 0;
+  u16 world = 1;
+  u32 pid = 0;
+  u8 standby_slot = media::kNoStandby;
+  std::string name;
+};
+
+template <PoolEnv Env>
+class Member {
+public:
+  Member(Env &env, const media::Geometry &geo)
+      : env_(env),
+        geo_(geo),
+        claims_(env, geo_),
+        reader_(env, geo_, claims_),
+        lease_(env, geo_, claims_.sealer()),
+        mailbox_(env, geo_, claims_.sealer()) {}
+
+  // ---- life ----------------------------------------------------------------------------------------
+
+  // Takes a slot of the host. 0; -EUSERS no free slot; -ESTALE another life; -EUCLEAN no readable area.
+  int join(const MemberOptions &options);
+  // After the lease was lost: a new incarnation in the same slot. What was in hand or in doubt is gone.
+  int rejoin();
+  // Gives everything back by leaving: LEFT proves this incarnation QUIET.
+  void leave();
+  // Renews the lease; accepts what was answered; reports to a new owner; serves notices.
+  // 0, -ESTALE when this incarnation is dead.
+  int tick();
+
+  // The heartbeat alone; an owner's serving loop calls it for its own member.
+  bool renew() { return joined_ && lease_.renew(); }
+
+  bool alive() { return lease_.alive(); }
+  bool joined() const { return joined_; }
+  u32 slot() const { return slot_; }
+  u64 incarnation() const { return lease_.incarnation(); }
+  u64 group() const { return options_.group; }
+  const media::Geometry &geometry() const { return geo_; }
+  Claims<Env> &claims() { return claims_; }
+  IndexReader<Env> &reader() { return reader_; }
+  Env &env() { return env_; }
+
+  // The active owner's area as known now; never null after join(). Valid while the member lives.
+  const Session *session() const { return session_.load(std::memory_order_acquire); }
+
+  // ---- one-sided (any thread) ----------------------------------------------------------------------
+
+  // proto 10. 0, -ESTALE, -EAGAIN when areas change faster than they can be read.
+  int lookup(NsRef ns, const Key *keys, u32 count, LookupOptions options, Hit *ret_hits);
+  // valid[i]: the copy made of hits[i] counts. -EAGAIN: another area is active, look up again.
+  int validate(const Hit *hits, u32 count, bool *ret_valid);
+  // Finds a namespace by fingerprint without an owner. -ENOENT.
+  int find_ns(const u8 fingerprint[16], u32 &ret_id, media::NamespaceLine &ret_line);
+  int read_ns(u32 id, media::NamespaceLine &ret_line);
+  // A sampled, lossy hint that these entries were used (proto 12).
+  void touch(const Hit *hits, u32 count);
+
+  // ---- requests (any thread; each waits until `deadline`, absolute on the env's clock) ---------------
+
+  // Blocks for payloads of `block_bytes` (media::BlockShape) each. All or none. 0; -ENOSPC; -EAGAIN
+  // no owner; -ETIMEDOUT; -EINVAL; -ESTALE.
+  int reserve(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks);
+  void abort(const Block &block);
+  // Publishes; each publication's result says what became of it. The payload must be drained. Returns
+  // 0 when every publication has an answer, else -ETIMEDOUT, -EAGAIN, -ESTALE with the rest in doubt.
+  int publish(Publication *publications, u32 count, u64 deadline);
+  // Announces that a key is being computed for about `duration_ms`; 0 withdraws. Waits for nothing.
+  int pending(NsRef ns, const Key &key, u32 duration_ms);
+  // version 0: any. -ENOENT, -ESTALE when another version is there by now.
+  int remove(const Key &key, u64 version, u64 deadline);
+  int pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, Pin &ret_pin);
+  void unpin(const Pin &pin);
+  int ns_open(const media::NsOpenBody &body, u64 deadline, media::NsAnswer &ret_answer);
+  int ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline, media::NsAnswer &ret_answer);
+  // An empty request: the round trip alone, with or without accept (benchmarks).
+  int ping(u32 count, u32 depth, bool accept, u64 deadline);
+
+  // ---- tickets of a group (proto 8) ----------------------------------------------------------------
+
+  // A rank writes a shard that another member of its group reserved: false when that one is dead.
+  bool begin_shard_write(u64 reserver_incarnation);
+  void end_shard_write();
+
+  u64 blocks_in_hand();
+  u64 blocks_in_doubt();
+
+private:
+  struct Request {
+    media::MessageType type{};
+    Answer *answer = nullptr;  // of a caller that waits
+    bool *done = nullptr;
+    Publication *publication = nullptr;  // of a caller that waits
+    media::PublishBody body{};           // kPublish: kept until doubt ends
+    media::GrantBody grant{};            // kGrant: what was asked, and what came
+    media::GrantAnswer granted{};
+    Block block{};
+    bool returns_extent = false;
+    bool answered = false;
+    media::MessageStatus status{};
+  };
+
+  int refresh_session();
+  int bind_owner(u64 deadline);
+  int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer);
+  void post_publication(Publication &publication);
+  void flush_touches();
+  bool pump();
+  bool accept_answered();
+  void settle(Request &request);
+  void deliver(Request &request, const Answer &answer);
+  int wait_for(const bool &done, u64 deadline);
+  int check_owner();
+  int report(const Session &session, u64 deadline);
+  int drain_answers(u64 deadline);
+  int report_stream(u64 deadline);
+  int exchange(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret);
+  void collect_doubts();
+  void return_idle(u32 at_most);
+  int give_back_extent(u32 extent, u64 deadline);
+  void serve_notice();
+  int grant(u8 size_class, u32 run, u64 deadline);
+  void finish_join(u64 incarnation, u32 epoch);
+  static int status_errno(media::MessageStatus status);
+
+  Env &env_;
+  const media::Geometry geo_;
+  Claims<Env> claims_;
+  IndexReader<Env> reader_;
+  Lease<Env> lease_;
+  MemberOptions options_;
+  bool joined_ = false;
+  u32 slot_ = 0;
+
+  typename Env::Mutex session_mutex_;
+  std::atomic<const Session *> session_{nullptr};
+  std::vector<std::unique_ptr<const Session>> sessions_;  // readers may still look at old ones
+
+  typename Env::Mutex mutex_;
+  Mailbox<Env> mailbox_;
+  Hand hand_;
+  std::deque<Request> outstanding_;  // posted, in order; the first ones may be answered, not accepted
+  u32 answered_ = 0;                 // how many at the front of outstanding_ are
+  std::deque<Request> doubts_;       // of earlier epochs, to be reported
+  bool bound_ = false;               // mailbox_ speaks to the owner of bound_epoch_, report done
+  u32 bound_epoch_ = 0;
+  bool owner_lost_ = false;
+  u64 owner_checked_ns_ = 0;
+  struct HeldPin {
+    u64 id;
+    u64 expiry_ns;
+    Key key;
+    u64 entry;
+  };
+  std::vector<HeldPin> pins_;
+  u32 notice_sequence_ = 0;
+  std::vector<u64> dead_peers_;
+  u32 shard_writes_ = 0;
+  u32 touched_[media::kTouchMax]{};
+  u32 touched_count_ = 0;
+};
+
+}  // namespace kvpool::pool
+
+#include "pool/member_life.ipp"
+#include "pool/member_reads.ipp"
+#include "pool/member_requests.ipp"

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member's life: joining, renewing, following owners, reporting to a new one (proto 6, 7, 8).
+#pragma once
+
+namespace kvpool::pool {
+
+inline constexpr u64 kMs = 1'000'000;
+inline constexpr u32 kAreaRetries = 64;  // areas that change under the reader before it gives up
+
+template <PoolEnv Env>
+int Member<Env>::join(const MemberOptions &options) {
+  if (joined_) return -EALREADY;
+  if (options.host >= geo_.host_count) return -EINVAL;
+  options_ = options;
+  const u32 first = options.host * geo_.members_per_host;
+  bool found = false;
+  for (u32 i = 0; i < geo_.members_per_host && !found; ++i) {
+    if (!env_.try_lock(LockKind::kMember, first + i)) continue;
+    slot_ = first + i;
+    found = true;
+  }
+  if (!found) return -EUSERS;
+  if (int err = refresh_session()) {
+    env_.unlock(LockKind::kMember, slot_);
+    return err;
+  }
+  finish_join(0, session()->epoch);
+  return 0;
+}
+
+// Writes the new incarnation's line. It owes no report to the owner of `epoch`: it holds nothing.
+template <PoolEnv Env>
+void Member<Env>::finish_join(u64 incarnation, u32 epoch) {
+  while (incarnation == 0 || incarnation == ~u64{0}) incarnation = env_.random();
+  media::MemberLine line{};
+  line.incarnation = incarnation;
+  line.group = options_.group;
+  line.reported_epoch = epoch;
+  line.state = static_cast<u8>(media::MemberState::kJoined);
+  line.host = static_cast<u8>(options_.host);
+  line.standby_slot = options_.standby_slot;
+  line.rank = options_.rank;
+  line.world = options_.world;
+  line.pid = options_.pid;
+  std::memcpy(line.name, options_.name.data(), std::min<std::size_t>(options_.name.size(), 16));
+  lease_.begin(slot_, line);
+  joined_ = true;
+}
+
+template <PoolEnv Env>
+int Member<Env>::rejoin() {
+  std::lock_guard guard(mutex_);
+  if (!joined_) return -EINVAL;
+  env_.mark("member_rejoined");
+  lease_.kill();
+  for (Request &r : outstanding_) {
+    if (r.publication) r.publication->result = -ESTALE;
+    if (r.done) *r.done = true;
+  }
+  outstanding_.clear();
+  answered_ = 0;
+  doubts_.clear();
+  hand_.clear();
+  pins_.clear();
+  touched_count_ = 0;
+  bound_ = owner_lost_ = false;
+  if (int err = refresh_session()) return err;
+  finish_join(0, session()->epoch);
+  return 0;
+}
+
+template <PoolEnv Env>
+void Member<Env>::leave() {
+  std::lock_guard guard(mutex_);
+  if (!joined_) return;
+  pump();
+  accept_answered();
+  lease_.leave();
+  env_.unlock(LockKind::kMember, slot_);
+  joined_ = bound_ = false;
+}
+
+// Reads who owns the store and, when that changed, opens its area. Any thread.
+template <PoolEnv Env>
+int Member<Env>::refresh_session() {
+  std::lock_guard guard(session_mutex_);
+  for (u32 attempt = 0; attempt < kAreaRetries; ++attempt) {
+    const ClaimView view = claims_.read();
+    if (view.gone) return -ESTALE;
+    const Session *current = session_.load(std::memory_order_acquire);
+    if (current && current->epoch == view.highest_active) return 0;
+    auto next = std::make_unique<Session>();
+    const int err = open_session(env_, claims_, geo_, view, *next);
+    if (err == -EAGAIN) continue;
+    if (err) return err;
+    session_.store(next.get(), std::memory_order_release);
+    sessions_.push_back(std::move(next));
+    return 0;
+  }
+  return -EAGAIN;
+}
+
+// Makes sure the mailbox speaks to the active owner and that owner has this member's report.
+// Mutex held. 0; -EAGAIN no owner until the deadline; -ESTALE.
+template <PoolEnv Env>
+int Member<Env>::bind_owner(u64 deadline) {
+  if (bound_ && !owner_lost_) return 0;
+  for (u32 attempt = 0;; ++attempt) {
+    if (!lease_.alive()) return -ESTALE;
+    const ClaimView view = claims_.read();
+    if (view.gone) return -ESTALE;
+    const bool settled = !view.unreadable && view.highest_claimed == view.highest_active;
+    if (settled && bound_ && view.highest_active == mailbox_.epoch()) {
+      owner_lost_ = false;  // a false alarm
+      return 0;
+    }
+    if (settled) {
+      int err = refresh_session();
+      if (err == 0 && session()->epoch == view.highest_active) {
+        collect_doubts();
+        err = report(*session(), deadline);
+        if (err == 0) return 0;
+      }
+      if (err == -ESTALE || err == -EUCLEAN) return err;
+    }
+    if (env_.now_ns() >= deadline) return -EAGAIN;
+    env_.sleep_ns(kMs / 2);
+  }
+}
+
+// What was asked of the former owner: publications are in doubt, everything else is asked again.
+template <PoolEnv Env>
+void Member<Env>::collect_doubts() {
+  for (Request &r : outstanding_) {
+    if (r.type == media::MessageType::kPublish) {
+      r.answered = false;
+      doubts_.push_back(r);
+    } else if (r.done) {
+      *r.done = true;  // the caller sees that there is no answer, and asks again
+    }
+  }
+  outstanding_.clear();
+  answered_ = 0;
+  for (HandExtent &e : hand_.extents()) e.returning = false;
+  touched_count_ = 0;  // entry numbers are those of the former area
+}
+
+// proto 8: BEGIN, EXTENT..., DOUBT..., PIN..., END. It counts at END, and only if END is accepted.
+template <PoolEnv Env>
+int Member<Env>::report(const Session &session, u64 deadline) {
+  bound_ = false;
+  owner_lost_ = false;
+  if (!mailbox_.bound_to(lease_.incarnation(), session.epoch)) {
+    mailbox_.bind(slot_, lease_.incarnation(), session);
+  } else if (int err = drain_answers(deadline)) {
+    return err;  // positions never restart within an epoch: an earlier try is finished first
+  }
+  if (lease_.flags() != 0) {
+    env_.mark("report");
+    if (int err = report_stream(deadline)) return err;
+  }
+  lease_.set_reported(session.epoch);
+  bound_ = true;
+  bound_epoch_ = session.epoch;
+  notice_sequence_ = 0;
+  for (u32 i = 0; i < hand_.extents().size();) {  // used up by doubts that ended well
+    const HandExtent &e = hand_.extents()[i];
+    if (e.free_count == 0 && e.idle() && give_back_extent(e.extent, deadline) == 0) continue;
+    ++i;
+  }
+  return 0;
+}
+
+// Waits for the answers of a report that was cut short. Mutex held.
+template <PoolEnv Env>
+int Member<Env>::drain_answers(u64 deadline) {
+  Answer answer;
+  for (u32 i = 0; mailbox_.outstanding() > 0; ++i) {
+    if (mailbox_.take(&answer, 1, media::kResponseSlotLines) == 1) continue;
+    if (!lease_.alive()) return -ESTALE;
+    if (env_.now_ns() >= deadline) return -EAGAIN;
+    env_.relax(i);
+  }
+  return 0;
+}
+
+template <PoolEnv Env>
+int Member<Env>::report_stream(u64 deadline) {
+  using media::MessageType;
+  Answer answer;
+  if (int err = exchange(MessageType::kReportBegin, nullptr, 0, deadline, answer)) return err;
+  for (const HandExtent &e : hand_.extents()) {
+    media::ReportExtentBody body{};
+    body.extent = e.extent;
+    body.size_class = e.size_class;
+    for (u32 w = 0; w < std::size(body.hand_bits); ++w) {
+      body.hand_bits[w] = e.free_bits[w] | e.reserved_bits[w];
+    }
+    if (int err = exchange(MessageType::kReportExtent, &body, sizeof body, deadline, answer)) {
+      return err;
+    }
+  }
+  std::deque<Answer> resolved;
+  if (!env_.mutant(Mutant::kReportSkipsDoubt)) {
+    for (const Request &r : doubts_) {
+      media::PublishBody body = r.body;
+      body.flags &= static_cast<u8>(~media::kPublishReturnsExtent);
+      if (int err = exchange(MessageType::kReportDoubt, &body, sizeof body, deadline, answer)) {
+        return err;
+      }
+      resolved.push_back(answer);
+    }
+  }
+  const u64 now = env_.now_ns();
+  std::erase_if(pins_, [&](const HeldPin &pin) { return pin.expiry_ns <= now; });
+  for (HeldPin &pin : pins_) {
+    media::ReportPinBody body{};
+    std::memcpy(body.key, pin.key.w, sizeof body.key);
+    body.pin_ttl_ms = (pin.expiry_ns - now) / kMs + 1;
+    if (int err = exchange(MessageType::kReportPin, &body, sizeof body, deadline, answer)) return err;
+    const auto got = answer.as<media::PinAnswer>();
+    if (answer.status == media::MessageStatus::kOk) {
+      pin.id = got.pin;
+      pin.entry = got.entry;
+    } else {
+      pin.expiry_ns = 0;  // the block went with the former owner's decisions
+    }
+  }
+  if (int err = exchange(MessageType::kReportEnd, nullptr, 0, deadline, answer)) return err;
+  if (!claims_.read().accepts(mailbox_.epoch())) return -EAGAIN;
+  for (std::size_t i = 0; i < resolved.size(); ++i) {
+    Request &r = doubts_[i];
+    r.returns_extent = false;
+    deliver(r, resolved[i]);
+    settle(r);
+  }
+  doubts_.clear();
+  return 0;
+}
+
+// One message and its answer, without accept. Only while reporting: nothing else is on the way.
+template <PoolEnv Env>
+int Member<Env>::exchange(media::MessageType type, const void *body, u32 bytes, u64 deadline,
+                          Answer &ret_answer) {
+  mailbox_.post(type, body, bytes);
+  mailbox_.ring();
+  for (u32 i = 0;; ++i) {
+    if (mailbox_.take(&ret_answer, 1, media::kResponseSlotLines) == 1) return 0;
+    if (!lease_.alive()) return -ESTALE;
+    if (env_.now_ns() >= deadline) return -EAGAIN;
+    if (i % 64 == 63) {
+      const ClaimView view = claims_.read();
+      if (view.gone) return -ESTALE;
+      if (!view.accepts(mailbox_.epoch())) return -EAGAIN;
+    }
+    env_.relax(i);
+  }
+}
+
+template <PoolEnv Env>
+int Member<Env>::tick() {
+  if (!joined_ || !lease_.renew()) return -ESTALE;
+  if (!mutex_.try_lock()) return 0;
+  std::lock_guard guard(mutex_, std::adopt_lock);
+  const u64 deadline = env_.now_ns() + 50 * kMs;
+  if (const int err = check_owner(); err == -ESTALE) {
+    lease_.kill();
+    return err;
+  }
+  if (!bound_ && lease_.flags() == 0 && doubts_.empty()) return 0;  // nothing to tell anybody
+  if (bind_owner(deadline) != 0) return 0;
+  pump();
+  accept_answered();
+  serve_notice();
+  if (touched_count_ > 0) flush_touches();
+  return 0;
+}
+
+// Compares the claims with the owner the mailbox speaks to. Mutex held.
+template <PoolEnv Env>
+int Member<Env>::check_owner() {
+  owner_checked_ns_ = env_.now_ns();
+  const ClaimView view = claims_.read();
+  if (view.gone) return -ESTALE;
+  if (bound_ && !view.accepts(mailbox_.epoch())) owner_lost_ = true;
+  if (view.highest_active != session()->epoch) refresh_session();
+  return 0;
+}
+
+// RECALL, and the death of a member of this group (proto 8, 12).
+template <PoolEnv Env>
+void Member<Env>::serve_notice() {
+  const PoolOffset at = geo_.notice_at(slot_, session()->standby);
+  auto &mem = env_.memory();
+  mem.acquire(at, kLineBytes);
+  Line line;
+  if (!mem.load_line(at, line) || !claims_.sealer().intact(line, at, 0)) return;
+  const auto notice = media::from_line<media::NoticeLine>(line);
+  if (notice.epoch != mailbox_.epoch() || notice.incarnation != lease_.incarnation()) return;
+  if (notice.sequence == notice_sequence_) return;
+  if (notice.flags & media::kNoticePeerDead) {
+    if (std::find(dead_peers_.begin(), dead_peers_.end(), notice.dead_incarnation) ==
+        dead_peers_.end()) {
+      dead_peers_.push_back(notice.dead_incarnation);
+    }
+    if (shard_writes_ != 0) return;  // acknowledged at a later tick, when the writes are over
+    media::DeathAckBody body{};
+    body.incarnation = notice.dead_incarnation;
+    body.slot = notice.dead_slot;
+    if (!mailbox_.has_room(1)) return;
+    Request r;
+    r.type = media::MessageType::kDeathAck;
+    mailbox_.post(r.type, &body, sizeof body);
+    outstanding_.push_back(r);
+    mailbox_.ring();
+  }
+  notice_sequence_ = notice.sequence;
+  if (notice.recall_extents > 0) {
+    env_.mark("recall");
+    return_idle(notice.recall_extents);
+  }
+}
+
+template <PoolEnv Env>
+bool Member<Env>::begin_shard_write(u64 reserver_incarnation) {
+  std::lock_guard guard(mutex_);
+  if (std::find(dead_peers_.begin(), dead_peers_.end(), reserver_incarnation) != dead_peers_.end()) {
+    return false;
+  }
+  ++shard_writes_;
+  return true;
+}
+
+template <PoolEnv Env>
+void Member<Env>::end_shard_write() {
+  std::lock_guard guard(mutex_);
+  --shard_writes_;
+}
+
+template <PoolEnv Env>
+u64 Member<Env>::blocks_in_hand() {
+  std::lock_guard guard(mutex_);
+  u64 count = 0;
+  for (const HandExtent &e : hand_.extents()) count += e.free_count + e.reserved;
+  return count;
+}
+
+template <PoolEnv Env>
+u64 Member<Env>::blocks_in_doubt() {
+  std::lock_guard guard(mutex_);
+  u64 count = doubts_.size();
+  for (const Request &r : outstanding_) count += r.type == media::MessageType::kPublish;
+  return count;
+}
+
+}  // namespace kvpool::pool

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member's requests (proto 8, 9, 11, 12). An answer is applied at once but counts only when accepted:
+// publications stay in doubt until then, everything else waits for it.
+#pragma once
+
+namespace kvpool::pool {
+
+inline constexpr u32 kTakeAtOnce = 64;
+inline constexpr u32 kAcceptBatch = 32;            // answered publications that share one accept
+inline constexpr u64 kOwnerCheckNs = 2'000'000;    // how often a waiter looks at the claims
+inline constexpr u64 kBusyFirstNs = 50'000;        // waits between tries while graces run
+inline constexpr u64 kBusyLongestNs = 2'000'000;
+
+template <PoolEnv Env>
+int Member<Env>::status_errno(media::MessageStatus status) {
+  switch (status) {
+    case media::MessageStatus::kOk: return 0;
+    case media::MessageStatus::kExists: return -EEXIST;
+    case media::MessageStatus::kFull: return -ENOSPC;
+    case media::MessageStatus::kBusy: return -EBUSY;
+    case media::MessageStatus::kStale: return -ESTALE;
+    case media::MessageStatus::kAbsent: return -ENOENT;
+    case media::MessageStatus::kRefused: return -EINVAL;
+    case media::MessageStatus::kBypassed: return -EPERM;
+  }
+  return -EPROTO;
+}
+
+// Takes answers that have arrived. Mutex held. True when there were any.
+template <PoolEnv Env>
+bool Member<Env>::pump() {
+  Answer answers[kTakeAtOnce];
+  const u32 waiting = static_cast<u32>(outstanding_.size()) - answered_;
+  if (!bound_ || waiting == 0) return false;
+  const u32 count = std::min(waiting, kTakeAtOnce);
+  u32 lines = 1;
+  for (u32 i = 0; i < count; ++i) {
+    if (outstanding_[answered_ + i].type == media::MessageType::kGrant) lines = 2;
+  }
+  const u32 taken = mailbox_.take(answers, count, lines);
+  if (taken == 0) return false;
+  ++env_.memory().counters().message_pairs;
+  bool accept = false;
+  for (u32 i = 0; i < taken; ++i) {
+    Request &r = outstanding_[answered_ + i];
+    deliver(r, answers[i]);
+    if (r.answer || r.type == media::MessageType::kDeathAck) accept = true;
+    if (r.type == media::MessageType::kGrant) accept = true;
+  }
+  answered_ += taken;
+  // Publications alone can wait for a later accept; they stay in doubt meanwhile.
+  if (accept || answered_ >= kAcceptBatch) accept_answered();
+  return true;
+}
+
+template <PoolEnv Env>
+void Member<Env>::deliver(Request &r, const Answer &answer) {
+  r.answered = true;
+  r.status = answer.status;
+  if (r.type == media::MessageType::kGrant) r.granted = answer.as<media::GrantAnswer>();
+  if (r.answer) *r.answer = answer;
+  if (!r.publication) return;
+  const auto got = answer.as<media::PublishAnswer>();
+  r.publication->result = status_errno(answer.status);
+  r.publication->version = got.version;
+  r.publication->entry = static_cast<u32>(got.entry);
+  if (r.done) *r.done = true;
+  r.publication = nullptr;
+  r.done = nullptr;
+}
+
+// proto 7: once per batch of answers, after the last was read. Mutex held. False: none counts.
+template <PoolEnv Env>
+bool Member<Env>::accept_answered() {
+  if (answered_ == 0) return true;
+  if (!env_.mutant(Mutant::kAcceptWithoutClaims)) {
+    if (!claims_.read().accepts(mailbox_.epoch()) || !lease_.alive()) {
+      env_.mark("answer_not_accepted");
+      owner_lost_ = true;
+      return false;
+    }
+  }
+  for (; answered_ > 0; --answered_) {
+    Request r = outstanding_.front();
+    outstanding_.pop_front();
+    settle(r);
+    if (r.done) *r.done = true;
+  }
+  return true;
+}
+
+// The answer is accepted: an extent is in hand, or a publication's doubt is over.
+template <PoolEnv Env>
+void Member<Env>::settle(Request &r) {
+  if (r.type == media::MessageType::kGrant && r.status == media::MessageStatus::kOk) {
+    HandExtent e;
+    e.extent = r.granted.extent;
+    e.size_class = r.grant.size_class;
+    e.run_extents = r.grant.size_class == media::kClassRun ? r.grant.run_extents : 0;
+    e.tainted = r.granted.flags & media::kGrantTainted;
+    e.block_count = r.granted.block_count;
+    std::memcpy(e.free_bits, r.granted.free_bits, sizeof e.free_bits);
+    for (u64 bits : e.free_bits) e.free_count += static_cast<u32>(std::popcount(bits));
+    hand_.add(e);
+  }
+  if (r.type != media::MessageType::kPublish) return;
+  const bool published = r.status == media::MessageStatus::kOk;
+  hand_.leave_doubt(r.block, published, r.returns_extent);
+}
+
+// Waits for a flag that pump() sets. 0, -ETIMEDOUT, -ESTALE, -EAGAIN when the owner is lost.
+template <PoolEnv Env>
+int Member<Env>::wait_for(const bool &done, u64 deadline) {
+  for (u32 i = 0;; ++i) {
+    {
+      std::lock_guard guard(mutex_);
+      if (done) return 0;
+      if (!pump() && answered_ == outstanding_.size() && answered_ > 0) accept_answered();
+      if (done) return 0;
+      if (owner_lost_) return -EAGAIN;
+      const u64 now = env_.now_ns();
+      if (now - owner_checked_ns_ > kOwnerCheckNs) {
+        if (!lease_.alive() || check_owner() == -ESTALE) return -ESTALE;
+      }
+      if (now >= deadline) return -ETIMEDOUT;
+    }
+    env_.relax(i);
+  }
+}
+
+// One request whose answer the caller needs, asked again of each new owner until the deadline.
+template <PoolEnv Env>
+int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 deadline,
+                      Answer &ret_answer) {
+  for (;;) {
+    bool done = false;
+    Answer answer;
+    {
+      std::lock_guard guard(mutex_);
+      if (int err = bind_owner(deadline)) return err;
+      while (!mailbox_.has_room(Mailbox<Env>::lines_for(bytes))) {
+        if (!pump()) env_.relax(0);
+        if (answered_ > 0 && !accept_answered()) break;
+        if (env_.now_ns() >= deadline) return -ETIMEDOUT;
+      }
+      if (owner_lost_) continue;
+      Request r;
+      r.type = type;
+      r.answer = &answer;
+      r.done = &done;
+      if (type == media::MessageType::kGrant) std::memcpy(&r.grant, body, sizeof r.grant);
+      mailbox_.post(type, body, bytes);
+      outstanding_.push_back(r);
+      mailbox_.ring();
+    }
+    const int err = wait_for(done, deadline);
+    std::lock_guard guard(mutex_);
+    bool still_there = false;
+    for (Request &r : outstanding_) {
+      if (r.done != &done) continue;
+      still_there = true;
+      r.answer = nullptr;
+      r.done = nullptr;
+    }
+    if (err == 0 && static_cast<u8>(answer.status) != 0) {
+      ret_answer = answer;
+      return 0;
+    }
+    if (err != 0 && err != -EAGAIN) return err;
+    if (still_there && env_.now_ns() >= deadline) return -ETIMEDOUT;
+  }
+}
+
+template <PoolEnv Env>
+int Member<Env>::grant(u8 size_class, u32 run, u64 deadline) {
+  lease_.set_flags(media::kMemberHolds);
+  media::GrantBody body{};
+  body.size_class = size_class;
+  body.want = 1;
+  body.run_extents = run;
+  for (u64 wait = kBusyFirstNs;; wait = std::min(wait * 2, kBusyLongestNs)) {
+    Answer answer;
+    if (int err = call(media::MessageType::kGrant, &body, sizeof body, deadline, answer)) {
+      return err;
+    }
+    if (answer.status == media::MessageStatus::kOk) return 0;  // settle() took it in hand
+    if (answer.status != media::MessageStatus::kBusy) return status_errno(answer.status);
+    if (env_.now_ns() + wait >= deadline) return -ETIMEDOUT;
+    env_.sleep_ns(wait);
+  }
+}
+
+template <PoolEnv Env>
+int Member<Env>::reserve(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks) {
+  const int size_class = media::class_for(block_bytes, geo_.extent_bytes());
+  if (size_class < 0) return size_class;
+  const u8 cls = static_cast<u8>(size_class);
+  const u32 run = cls == media::kClassRun
+                      ? static_cast<u32>(media::run_extents(block_bytes, geo_.extent_bytes()))
+                      : 0;
+  for (u32 i = 0; i < count;) {
+    {
+      std::lock_guard guard(mutex_);
+      if (!lease_.alive()) return -ESTALE;
+      if (answered_ >= kAcceptBatch) accept_answered();
+      while (i < count && hand_.take(cls, run, geo_.extent_bytes(), ret_blocks[i])) ++i;
+      if (i == count) return 0;
+    }
+    if (int err = grant(cls, run, deadline)) {
+      while (i-- > 0) abort(ret_blocks[i]);
+      return err;
+    }
+  }
+  return 0;
+}
+
+template <PoolEnv Env>
+void Member<Env>::abort(const Block &block) {
+  std::lock_guard guard(mutex_);
+  hand_.give_back(block);
+}
+
+// Posts one publication. Mutex held, owner bound, room there.
+template <PoolEnv Env>
+void Member<Env>::post_publication(Publication &p) {
+  Request r;
+  r.type = media::MessageType::kPublish;
+  media::PublishBody &body = r.body;
+  std::memcpy(body.key, p.key.w, sizeof body.key);
+  body.check_hash = p.check_hash;
+  body.parent = p.parent;
+  body.length = media::pack_length(p.payload_lines, p.shards);
+  const u64 locator = p.block.address / media::kLocatorUnit;
+  body.locator_low = static_cast<u32>(locator);
+  body.locator_high = static_cast<u8>(locator >> 32);
+  body.ns = p.ns.id;
+  body.ns_epoch = p.ns.epoch;
+  for (u32 &touch : body.touch) touch = touched_count_ > 0 ? touched_[--touched_count_] : 0;
+  r.returns_extent = hand_.enter_doubt(p.block);
+  if (r.returns_extent) body.flags |= media::kPublishReturnsExtent;
+  r.block = p.block;
+  r.publication = &p;
+  mailbox_.post(r.type, &body, sizeof body);
+  outstanding_.push_back(r);
+  if (env_.mutant(Mutant::kReuseInDoubt)) {
+    hand_.leave_doubt(p.block, false, false);
+    outstanding_.back().block.extent = ~0u;
+  }
+}
+
+template <PoolEnv Env>
+int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
+  u32 posted = 0;
+  bool done = false;
+  int result = 0;
+  for (u32 i = 0; i < count; ++i) publications[i].result = -EINPROGRESS;
+  while (posted < count && result == 0) {
+    std::unique_lock guard(mutex_);
+    if (!lease_.alive()) return -ESTALE;
+    if ((result = bind_owner(deadline))) break;
+    const u32 lines = Mailbox<Env>::lines_for(sizeof(media::PublishBody));
+    const u32 before = posted;
+    while (posted < count && mailbox_.has_room(lines)) {
+      post_publication(publications[posted]);
+      if (++posted == count) outstanding_.back().done = &done;
+    }
+    if (posted > before) mailbox_.ring();
+    if (posted == count) break;
+    if (!pump() && answered_ > 0) accept_answered();
+    if (env_.now_ns() >= deadline) result = -ETIMEDOUT;
+    guard.unlock();
+    env_.relax(0);
+  }
+  while (result == 0 && !done) {
+    result = wait_for(done, deadline);
+    if (result != -EAGAIN) break;
+    std::lock_guard guard(mutex_);
+    result = bind_owner(deadline);  // the new owner resolves what is in doubt
+  }
+  std::lock_guard guard(mutex_);
+  for (auto *queue : {&outstanding_, &doubts_}) {
+    for (Request &r : *queue) {
+      if (r.publication >= publications && r.publication < publications + count) {
+        r.publication = nullptr;
+        r.done = nullptr;
+      }
+    }
+  }
+  for (u32 i = posted; i < count; ++i) publications[i].result = result ? result : -EAGAIN;
+  return result;
+}
+
+template <PoolEnv Env>
+int Member<Env>::pending(NsRef ns, const Key &key, u32 duration_ms) {
+  std::lock_guard guard(mutex_);
+  if (!bound_) {
+    if (int err = bind_owner(env_.now_ns())) return err;
+  }
+  media::PendingBody body{};
+  std::memcpy(body.key, key.w, sizeof body.key);
+  body.duration_ms = duration_ms;
+  body.ns = ns.id;
+  if (!mailbox_.has_room(1)) return -EAGAIN;
+  Request r;
+  r.type = media::MessageType::kPending;
+  mailbox_.post(r.type, &body, sizeof body);
+  outstanding_.push_back(r);
+  mailbox_.ring();
+  pump();
+  return 0;
+}
+
+template <PoolEnv Env>
+void Member<Env>::flush_touches() {
+  if (bound_ && !owner_lost_ && mailbox_.has_room(1) && touched_count_ > 0) {
+    media::TouchBody body{};
+    std::copy_n(touched_, touched_count_, body.entry);
+    Request r;
+    r.type = media::MessageType::kTouch;
+    mailbox_.post(r.type, &body, sizeof body);
+    outstanding_.push_back(r);
+    mailbox_.ring();
+  }
+  touched_count_ = 0;
+  pump();
+}
+
+template <PoolEnv Env>
+int Member<Env>::remove(const Key &key, u64 version, u64 deadline) {
+  media::RemoveBody body{};
+  std::memcpy(body.key, key.w, sizeof body.key);
+  body.version = version;
+  Answer answer;
+  if (int err = call(media::MessageType::kRemove, &body, sizeof body, deadline, answer)) return err;
+  return status_errno(answer.status);
+}
+
+template <PoolEnv Env>
+int Member<Env>::pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, Pin &ret_pin) {
+  lease_.set_flags(media::kMemberPins);
+  media::PinBody body{};
+  std::memcpy(body.key, key.w, sizeof body.key);
+  body.ttl_ms = ttl_ms;
+  const u64 start = env_.now_ns();
+  Answer answer;
+  if (int err = call(media::MessageType::kPin, &body, sizeof body, deadline, answer)) return err;
+  if (answer.status != media::MessageStatus::kOk) return status_errno(answer.status);
+  const auto got = answer.as<media::PinAnswer>();
+  if (got.version != hit.version) {
+    Pin other{.id = got.pin, .hit = hit, .expiry_ns = 0};
+    other.hit.entry = static_cast<u32>(got.entry);
+    unpin(other);
+    return -ESTALE;
+  }
+  ret_pin.id = got.pin;
+  ret_pin.hit = hit;
+  ret_pin.expiry_ns = start + u64{ttl_ms} * (kMs / 100) * 97;
+  std::lock_guard guard(mutex_);
+  pins_.push_back({ret_pin.id, ret_pin.expiry_ns, key, got.entry});
+  return 0;
+}
+
+template <PoolEnv Env>
+void Member<Env>::unpin(const Pin &pin) {
+  std::lock_guard guard(mutex_);
+  std::erase_if(pins_, [&](const HeldPin &held) { return held.id == pin.id; });
+  if (!bound_ || owner_lost_ || !mailbox_.has_room(1)) return;  // it expires by itself
+  media::UnpinBody body{pin.id, pin.hit.entry};
+  Request r;
+  r.type = media::MessageType::kUnpin;
+  mailbox_.post(r.type, &body, sizeof body);
+  outstanding_.push_back(r);
+  mailbox_.ring();
+}
+
+template <PoolEnv Env>
+int Member<Env>::ns_open(const media::NsOpenBody &body, u64 deadline,
+                         media::NsAnswer &ret_answer) {
+  Answer answer;
+  if (int err = call(media::MessageType::kNsOpen, &body, sizeof body, deadline, answer)) return err;
+  if (answer.status != media::MessageStatus::kOk) return status_errno(answer.status);
+  ret_answer = answer.as<media::NsAnswer>();
+  return 0;
+}
+
+template <PoolEnv Env>
+int Member<Env>::ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline,
+                            media::NsAnswer &ret_answer) {
+  media::NsControlBody body{};
+  body.id = id;
+  body.epoch = epoch;
+  body.op = static_cast<u8>(op);
+  Answer answer;
+  if (int err = call(media::MessageType::kNsControl, &body, sizeof body, deadline, answer)) {
+    return err;
+  }
+  if (answer.status != media::MessageStatus::kOk) return status_errno(answer.status);
+  ret_answer = answer.as<media::NsAnswer>();
+  return 0;
+}
+
+// Gives one extent of the hand back. Mutex held; nothing of it reserved or in doubt.
+template <PoolEnv Env>
+int Member<Env>::give_back_extent(u32 extent, u64) {
+  if (!bound_ || owner_lost_ || !mailbox_.has_room(1)) return -EAGAIN;
+  media::ReturnBody body{extent, 0};
+  Request r;
+  r.type = media::MessageType::kReturn;
+  mailbox_.post(r.type, &body, sizeof body);
+  outstanding_.push_back(r);
+  mailbox_.ring();
+  hand_.remove(extent);  // whatever the answer: it is not used again
+  return 0;
+}
+
+template <PoolEnv Env>
+void Member<Env>::return_idle(u32 at_most) {
+  std::vector<u32> idle;
+  for (const HandExtent &e : hand_.extents()) {
+    if (e.idle() && idle.size() < at_most) idle.push_back(e.extent);
+  }
+  for (u32 extent : idle) give_back_extent(extent, 0);
+}
+
+// `count` empty requests, at most `depth` on the way.
+template <PoolEnv Env>
+int Member<Env>::ping(u32 count, u32 depth, bool accept, u64 deadline) {
+  std::lock_guard guard(mutex_);
+  if (int err = bind_owner(deadline)) return err;
+  if (!outstanding_.empty()) {
+    while (pump()) {
+    }
+    if (!accept_answered() || !outstanding_.empty()) return -EAGAIN;
+  }
+  depth = std::min<u32>(depth, geo_.response_slots - 1u);
+  const u32 half = std::max(1u, depth / 2);
+  Answer answers[kTakeAtOnce];
+  u32 posted = 0, answered = 0;
+  for (u32 spins = 0; answered < count;) {
+    if (posted < count && posted - answered + half <= depth) {
+      for (u32 i = 0; i < half && posted < count; ++i, ++posted) {
+        mailbox_.post(media::MessageType::kNop, nullptr, 0);
+      }
+      mailbox_.ring();
+    }
+    const u32 taken = mailbox_.take(answers, std::min(half, kTakeAtOnce), 1);
+    answered += taken;
+    if (taken > 0) {
+      ++env_.memory().counters().message_pairs;
+      if (accept && !claims_.read().accepts(mailbox_.epoch())) return -EAGAIN;
+      spins = 0;
+    } else {
+      env_.relax(spins++);
+      if (spins % 1024 == 0 && env_.now_ns() >= deadline) return -ETIMEDOUT;
+    }
+  }
+  return 0;
+}
+
+}  // namespace kvpool::pool

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// The owner (proto 7, 8, 10, 12): takes a store over, serves requests, evicts, watches members. One
+// thread calls everything here; its member is renewed by the serving loop itself. Every decision is one
+// line of its area, drained strictly before it is answered; the mirror in DRAM only makes it fast.
+#pragma once
+
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "pool/area_writer.hpp"
+#include "pool/index_mirror.hpp"
+#include "pool/member.hpp"
+#include "pool/space_map.hpp"
+
+namespace kvpool::pool {
+
+struct OwnerOptions {
+  u64 free_target_permille = 10;  // space kept free ahead of puts
+};
+
+template <PoolEnv Env>
+class Owner {
+public:
+  // `member` has joined; this thread renews its lease from now on.
+  Owner(Env &env, Member<Env> &member, OwnerOptions options = {})
+      : env_(env),
+        geo_(member.geometry()),
+        member_(member),
+        claims_(member.claims()),
+        options_(options),
+        pen_(env, geo_, claims_.sealer()) {}
+
+  // Claims, settles, scans, copies forward, activates (proto 7). The caller holds the lock of the
+  // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on.
+  int take_over(u32 standby_slot);
+
+  // One round of the serving loop. >0: requests served; 0: idle; -ESTALE: no longer the owner.
+  int step();
+  // How long an idle loop may sleep before the next step.
+  u64 idle_ns() const;
+  // Takes no further request, and lets a successor know by letting go. The area stays as it is.
+  void stop() { serving_ = false; }
+
+  bool serving() const { return serving_; }
+  u32 epoch() const { return epoch_; }
+  const OwnerStats &stats() const { return stats_; }
+  const SpaceMap &space() const { return space_; }
+  const IndexMirror &index() const { return index_; }
+  u64 in_grace() const { return grace_.size(); }
+  bool awaits_reports() const { return reports_awaited_ > 0; }
+
+private:
+  enum class Life : u8 { kAbsent, kLive, kDead };
+  struct MemberState {
+    Life life = Life::kAbsent;
+    bool reported = true;
+    bool pins = false;        // must report pins before anything may be evicted
+    u64 incarnation = 0, group = 0;
+    u64 counter = 0, seen_ns = 0;  // heartbeat, and when it last moved here
+    u32 next_line = 0, next_sequence = 0;
+    u32 window = 1;
+    u32 idle_polls = 0;
+    u64 served_ns = 0;
+    u32 notice_sequence = 0;
+    std::vector<u32> named;   // extents its report has named so far
+  };
+  // A dead incarnation whose blocks are not free yet.
+  struct Quarantine {
+    u32 slot;
+    u64 incarnation, group;
+    u64 until_ns;   // not before; ~0: only by a proof
+    bool quiet;
+    std::vector<u32> awaited;  // members of its group that have not acknowledged
+  };
+  struct Grace {
+    u64 due_ns;
+    u32 entry;
+    u32 stamp;  // of the entry when it was hidden: a revival changes it
+  };
+  struct PinState {
+    u64 until_ns = 0;
+    u32 count = 0;
+  };
+  struct Response {
+    PoolOffset at;
+    Line line;
+  };
+
+  // take-over
+  int scan(const ClaimView &base);
+  int scan_regions(PoolOffset base, u32 base_epoch);
+  void scan_namespaces(PoolOffset base, u32 base_epoch);
+  void scan_map(PoolOffset base, u32 base_epoch);
+  void scan_entries(PoolOffset base, u32 base_epoch);
+  void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
+  void repair_runs();
+  void adopt_entry(u32 number);
+  void first_members();
+
+  // serving
+  u32 poll_members(bool all);
+  u32 serve_member(u32 slot, const Line *lines, u32 count);
+  void handle(u32 slot, const media::Message &head, const u8 *body);
+  void answer(u32 slot, media::MessageType type, media::MessageStatus status, const void *body,
+              u32 bytes);
+  void finish_batch();
+  bool may_serve(const MemberState &m, media::MessageType type) const;
+
+  // decisions
+  media::MessageStatus publish(u32 slot, const media::PublishBody &body, bool doubt,
+                               media::PublishAnswer &ret);
+  media::MessageStatus insert(const media::PublishBody &body, const IndexMirror::Found &found,
+                              bool tainted, media::PublishAnswer &ret);
+  media::MessageStatus revive(u32 number, media::PublishAnswer &ret);
+  void spill_before(const IndexMirror::Found &found, u32 number);
+  media::MessageStatus grant(u32 slot, const media::GrantBody &body, media::GrantAnswer &ret);
+  media::MessageStatus pending(u32 slot, const media::PendingBody &body);
+  media::MessageStatus remove(const media::RemoveBody &body);
+  media::MessageStatus pin(const u64 *key, u64 ttl_ms, bool reported, media::PinAnswer &ret);
+  media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
+  media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
+  void report_end(u32 slot);
+  void return_extent(u32 slot, u32 extent);
+  void release(u32 extent, bool tainted);
+  bool others_hold(u32 slot) const;
+  bool holds(u32 slot, u32 extent) const;
+  bool fits(const media::PublishBody &body) const;
+  u32 free_line(const IndexMirror::Found &found);
+  void displace(const IndexMirror::Found &found);
+
+  // eviction
+  void hide(u32 entry, media::EntryState state);
+  void evict(u32 entry);
+  bool evictable(u32 entry) const;
+  u64 evict_oldest(u64 bytes);
+  u64 evict_neighbours(const media::Entry &of, u32 stamp);
+  void evict_extent(u32 extent);
+  void evict_for(u8 size_class, u32 run);
+  void keep_free_ahead();
+  void run_graces();
+  void clear_entry(u32 entry);
+  void free_run(u32 head);
+  u64 entry_bytes(const media::Entry &entry) const;
+  u64 pinned_until(u32 entry);
+
+  // members
+  void watch_members();
+  void meet(u32 slot, const media::MemberLine &line);
+  void bury(u32 slot, bool quiet);
+  void check_death(u32 slot, u64 now);
+  void run_quarantines();
+  void reclaim(u32 slot, u64 incarnation, bool tainted);
+  void tell(u32 slot, u8 flags, u32 recall, u32 dead_slot, u64 dead_incarnation);
+  void recall_from_others(u32 asking);
+  void set_map(u32 extent, media::MapRecord record);
+  static u16 tag_of(u64 incarnation) { return static_cast<u16>(incarnation | 1); }
+
+  Env &env_;
+  const media::Geometry &geo_;
+  Member<Env> &member_;
+  Claims<Env> &claims_;
+  OwnerOptions options_;
+  AreaWriter<Env> pen_;
+  IndexMirror index_;
+  SpaceMap space_;
+  std::vector<media::NamespaceLine> ns_;
+  std::vector<u64> ns_bytes_;
+  std::vector<MemberState> members_;
+  std::vector<Quarantine> quarantine_;
+  std::deque<Grace> grace_;
+  std::unordered_map<u32, PinState> pins_;
+  std::vector<u32> pendings_;              // PENDING entries
+  std::vector<Response> responses_;
+  std::vector<std::pair<u32, u32>> returns_;  // slot, extent: map words after the entry lines
+  u32 standby_ = 0;
+  u32 epoch_ = 0;
+  u64 version_number_ = 0;
+  u64 next_pin_ = 1;
+  u64 grace_bytes_ = 0;
+  bool serving_ = false;
+  u32 reports_awaited_ = 0;
+  u32 pins_awaited_ = 0;
+  u64 step_count_ = 0;
+  u64 last_request_ns_ = 0, last_watch_ns_ = 0, last_renew_ns_ = 0, last_chores_ns_ = 0;
+  u32 doorbell_seen_[media::kMaxMembers]{};
+  u32 recall_turn_ = 0;
+  OwnerStats stats_;
+};
+
+}  // namespace kvpool::pool
+
+#include "pool/owner_decide.ipp"
+#include "pool/owner_evict.ipp"
+#include "pool/owner_members.ipp"
+#include "pool/owner_serve.ipp"
+#include "pool/owner_take_over.ipp"

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+// The owner's decisions (proto 7 to 11): each changes the mirror and writes one line or word.
+#pragma once
+
+namespace kvpool::pool {
+
+template <PoolEnv Env>
+bool Owner<Env>::holds(u32 slot, u32 extent) const {
+  if (extent >= space_.count()) return false;
+  const media::MapRecord &r = space_.at(extent).record;
+  return r.holder == slot && r.tag == tag_of(members_[slot].incarnation);
+}
+
+template <PoolEnv Env>
+void Owner<Env>::set_map(u32 extent, media::MapRecord record) {
+  space_.set_record(extent, record);
+  pen_.write_map(extent, record);
+}
+
+template <PoolEnv Env>
+u64 Owner<Env>::entry_bytes(const media::Entry &entry) const {
+  const u32 extent = space_.regions().extent_of(entry.locator() * media::kLocatorUnit);
+  if (extent >= space_.count()) return 0;
+  const u8 size_class = space_.at(extent).record.size_class;
+  if (size_class == media::kClassRun) {
+    return space_.run_length(extent) * space_.regions().extent_bytes();
+  }
+  return media::class_bytes(size_class);
+}
+
+// Whether the block that a publication names can be what it says: shape, class, bounds.
+template <PoolEnv Env>
+bool Owner<Env>::fits(const media::PublishBody &body) const {
+  const u64 lines = body.length & ((1u << 26) - 1);
+  const u32 shards = (body.length >> 26) + 1;
+  const media::BlockShape shape(lines, shards);
+  if (!shape.valid()) return false;
+  const u64 address = (u64{body.locator_high} << 32 | body.locator_low) * media::kLocatorUnit;
+  if (!space_.regions().holds(address, shape.block_bytes())) return false;
+  if (space_.block_index(address) == SpaceMap::kNone) return false;
+  const u32 extent = space_.regions().extent_of(address);
+  const u8 size_class = space_.at(extent).record.size_class;
+  const u64 room = size_class == media::kClassRun
+                       ? space_.run_length(extent) * space_.regions().extent_bytes()
+                       : media::class_bytes(size_class);
+  return shape.block_bytes() <= room;
+}
+
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &body, bool doubt,
+                                         media::PublishAnswer &ret) {
+  using media::MessageStatus;
+  const u64 address = (u64{body.locator_high} << 32 | body.locator_low) * media::kLocatorUnit;
+  const u32 extent = space_.regions().extent_of(address);
+  const IndexMirror::Found found = index_.find(body.key);
+  if (found.visible != kNoEntry) {
+    const media::Entry &e = index_.entry(found.visible);
+    if (e.entry_state() == media::EntryState::kPublished) {
+      ret = {found.visible, e.version};
+      // The same publication again: it was decided, by this owner or the one before (I8).
+      const bool same = e.locator() * media::kLocatorUnit == address;
+      if (same) return MessageStatus::kOk;
+    }
+  }
+  if (!holds(slot, extent)) return MessageStatus::kRefused;
+  if ((body.flags & media::kPublishReturnsExtent) && !doubt) returns_.emplace_back(slot, extent);
+  if (body.ns == 0 || body.ns >= ns_.size() || !(ns_[body.ns].flags & media::kNsUsed)) {
+    return MessageStatus::kStale;
+  }
+  media::NamespaceLine &ns = ns_[body.ns];
+  if (ns.flags & media::kNsBypass) return MessageStatus::kBypassed;
+  if (ns.epoch != body.ns_epoch) return MessageStatus::kStale;
+  if (!fits(body) || space_.referred(address)) return MessageStatus::kRefused;
+  for (u32 touch : body.touch) {
+    if (touch != 0) index_.touch(touch - 1);
+  }
+  if (found.visible != kNoEntry &&
+      index_.entry(found.visible).entry_state() == media::EntryState::kPublished) {
+    ++stats_.exists;
+    index_.touch(found.visible);
+    return MessageStatus::kExists;
+  }
+  if (found.draining != kNoEntry) return revive(found.draining, ret);
+  const bool tainted = space_.at(extent).record.flags & media::kMapTainted;
+  if (ns.quota_bytes != 0) {
+    const u64 bytes = media::class_bytes(space_.at(extent).record.size_class);
+    while (ns_bytes_[body.ns] + bytes > ns.quota_bytes) {
+      const u32 victim = index_.oldest(body.ns);
+      if (victim == kNoEntry || !evictable(victim)) return MessageStatus::kFull;
+      evict(victim);
+    }
+  }
+  return insert(body, found, tainted, ret);
+}
+
+// A put of a key during its grace: the old block lives on with its version (proto 10).
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::revive(u32 number, media::PublishAnswer &ret) {
+  media::Entry &e = index_.entry(number);
+  index_.set_state(number, media::EntryState::kPublished);
+  pen_.write_entry_state(number, e);
+  index_.link(number, e.ns);
+  ns_bytes_[e.ns] += entry_bytes(e);
+  ++stats_.revived;
+  ++stats_.exists;
+  env_.mark("revived");
+  ret = {number, e.version};
+  return media::MessageStatus::kExists;
+}
+
+// Where a new entry goes: over a PENDING one of its key, the first group, the second, over somebody's
+// PENDING; kNoEntry when both groups are full of blocks.
+template <PoolEnv Env>
+u32 Owner<Env>::free_line(const IndexMirror::Found &found) {
+  if (found.visible != kNoEntry) {
+    std::erase(pendings_, found.visible);
+    return found.visible;
+  }
+  if (found.free_first != kNoEntry) return found.free_first;
+  if (found.free_second != kNoEntry) return found.free_second;
+  for (u64 group : {found.group_first, found.group_second}) {
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      const u32 n = static_cast<u32>(group * media::kGroupLines + i);
+      if (index_.entry(n).entry_state() != media::EntryState::kPending) continue;
+      std::erase(pendings_, n);
+      ++stats_.displaced_pending;
+      return n;
+    }
+  }
+  return kNoEntry;
+}
+
+// Both groups are full: the least valuable of their entries drains, so that a later try finds room.
+template <PoolEnv Env>
+void Owner<Env>::displace(const IndexMirror::Found &found) {
+  u32 victim = kNoEntry;
+  for (u64 group : {found.group_first, found.group_second}) {
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      const u32 n = static_cast<u32>(group * media::kGroupLines + i);
+      if (!index_.linked(n) || !evictable(n)) continue;
+      if (victim == kNoEntry || index_.stamp(n) < index_.stamp(victim)) victim = n;
+    }
+  }
+  if (victim != kNoEntry) evict(victim);
+}
+
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
+                                        const IndexMirror::Found &found, bool tainted,
+                                        media::PublishAnswer &ret) {
+  const u32 number = free_line(found);
+  if (number == kNoEntry) {
+    env_.mark("index_groups_full");
+    displace(found);
+    ++stats_.full;
+    return media::MessageStatus::kFull;
+  }
+  spill_before(found, number);
+  if (version_number_ >= media::kVersionNumberMax) return media::MessageStatus::kBusy;
+  media::Entry &e = index_.entry(number);
+  const u8 spill = e.state & media::kEntrySpill;
+  e = media::Entry{};
+  std::memcpy(e.key, body.key, sizeof e.key);
+  e.version = media::make_version(epoch_, ++version_number_);
+  e.check_hash = body.check_hash;
+  e.length = body.length;
+  e.locator_low = body.locator_low;
+  e.locator_high = body.locator_high;
+  e.state = static_cast<u8>(static_cast<u8>(media::EntryState::kPublished) | spill |
+                            (tainted ? media::kEntryTainted : 0));
+  e.ns = body.ns;
+  index_.retag(number);
+  pen_.write_entry(number, e);
+  space_.attach(e.locator() * media::kLocatorUnit, number);
+  index_.set_parent(number, body.parent);
+  index_.link(number, body.ns);
+  ns_bytes_[body.ns] += entry_bytes(e);
+  ++stats_.publications;
+  ret = {number, e.version};
+  return media::MessageStatus::kOk;
+}
+
+// The spill flag of the first group is on the medium before an entry of it stands in the second.
+template <PoolEnv Env>
+void Owner<Env>::spill_before(const IndexMirror::Found &found, u32 number) {
+  if (number / media::kGroupLines == found.group_first) return;
+  if (index_.spills(found.group_first)) return;
+  const u32 head = static_cast<u32>(found.group_first * media::kGroupLines);
+  index_.entry(head).state |= media::kEntrySpill;
+  ++stats_.spills;
+  env_.mark("spill");
+  pen_.write_entry_state(head, index_.entry(head));
+  if (!env_.mutant(Mutant::kInsertBeforeSpillFlag)) pen_.drain_strict();
+}
+
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
+                                       media::GrantAnswer &ret) {
+  using media::MessageStatus;
+  const u8 size_class = body.size_class;
+  const bool run = size_class == media::kClassRun;
+  if (!run && (size_class >= media::kSizeClasses || space_.blocks(size_class) == 0)) {
+    return MessageStatus::kRefused;
+  }
+  if (run && (body.run_extents == 0 || body.run_extents > space_.count())) {
+    return MessageStatus::kRefused;
+  }
+  // Until every member has told what it holds, free extents may hold blocks in doubt.
+  if (reports_awaited_ > 0 && !env_.mutant(Mutant::kServeBeforeReport)) {
+    env_.mark("grant_awaits_reports");
+    ++stats_.busy;
+    return MessageStatus::kBusy;
+  }
+  u32 extent = SpaceMap::kNone;
+  if (run) {
+    extent = space_.pick_free_run(body.run_extents);
+  } else {
+    const u32 quarter = std::max(1u, space_.blocks(size_class) / 4);
+    extent = space_.pick_partial(size_class, quarter);
+    if (extent == SpaceMap::kNone) extent = space_.pick_free();
+    if (extent == SpaceMap::kNone) extent = space_.pick_partial(size_class, 1);
+  }
+  if (extent == SpaceMap::kNone) {
+    evict_for(size_class, run ? body.run_extents : 0);
+    recall_from_others(slot);
+    const bool hope = !grace_.empty() || !quarantine_.empty() || others_hold(slot);
+    ++(hope ? stats_.busy : stats_.full);
+    return hope ? MessageStatus::kBusy : MessageStatus::kFull;
+  }
+  const MemberState &m = members_[slot];
+  const u8 taint = space_.at(extent).record.flags & media::kMapTainted;
+  media::MapRecord record{static_cast<u8>(slot), tag_of(m.incarnation), size_class, taint, 0};
+  if (run) {  // tails first: the head's record decides for the run
+    for (u32 i = body.run_extents; i-- > 1;) {
+      media::MapRecord tail = record;
+      tail.flags = static_cast<u8>((space_.at(extent + i).record.flags & media::kMapTainted) |
+                                   media::kMapRunTail);
+      record.flags |= tail.flags & media::kMapTainted;
+      set_map(extent + i, tail);
+    }
+    record.flags |= media::kMapRunHead;
+    if (body.run_extents > 1) pen_.drain_strict();
+  }
+  set_map(extent, record);
+  ret.extent = extent;
+  ret.block_count = static_cast<u16>(space_.blocks(size_class));
+  ret.flags = record.flags & media::kMapTainted ? media::kGrantTainted : 0;
+  space_.free_bits_of(extent, ret.free_bits);
+  ++stats_.grants;
+  return MessageStatus::kOk;
+}
+
+template <PoolEnv Env>
+bool Owner<Env>::others_hold(u32 slot) const {
+  for (u32 s = 0; s < members_.size(); ++s) {
+    if (s != slot && !space_.held_by(s).empty()) return true;
+  }
+  return false;
+}
+
+// A member gives an extent back: what no entry refers to is free.
+template <PoolEnv Env>
+void Owner<Env>::return_extent(u32 slot, u32 extent) {
+  if (!holds(slot, extent)) return;
+  ++stats_.extents_returned;
+  if (env_.mutant(Mutant::kReturnWithoutMap)) {
+    media::MapRecord record = space_.at(extent).record;
+    record.holder = media::kHolderOwner;
+    space_.set_record(extent, record);
+    return;
+  }
+  release(extent, false);
+}
+
+// The owner holds the extent again.
+template <PoolEnv Env>
+void Owner<Env>::release(u32 extent, bool tainted) {
+  media::MapRecord record = space_.at(extent).record;
+  if (record.flags & media::kMapRunTail) return;  // goes with its head
+  if (tainted) {
+    record.flags |= media::kMapTainted;
+    ++stats_.extents_tainted;
+  }
+  record.holder = media::kHolderOwner;
+  record.tag = 0;
+  if (record.flags & media::kMapRunHead) {
+    const u32 length = space_.run_length(extent);
+    const bool used = space_.at(extent).used > 0;
+    if (!used) return free_run(extent);
+    for (u32 i = 1; i < length; ++i) {
+      media::MapRecord tail = space_.at(extent + i).record;
+      tail.holder = media::kHolderOwner;
+      tail.tag = 0;
+      if (tainted) tail.flags |= media::kMapTainted;
+      set_map(extent + i, tail);
+    }
+  }
+  set_map(extent, record);
+}
+
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::pending(u32 slot, const media::PendingBody &body) {
+  using media::MessageStatus;
+  const IndexMirror::Found found = index_.find(body.key);
+  if (body.duration_ms == 0) {
+    if (found.visible == kNoEntry) return MessageStatus::kAbsent;
+    if (index_.entry(found.visible).entry_state() != media::EntryState::kPending) {
+      return MessageStatus::kExists;
+    }
+    std::erase(pendings_, found.visible);
+    clear_entry(found.visible);
+    return MessageStatus::kOk;
+  }
+  if (found.visible != kNoEntry || found.draining != kNoEntry) return MessageStatus::kExists;
+  u32 number = found.free_first != kNoEntry ? found.free_first : found.free_second;
+  if (number == kNoEntry) return MessageStatus::kFull;
+  spill_before(found, number);
+  media::Entry &e = index_.entry(number);
+  const u8 spill = e.state & media::kEntrySpill;
+  e = media::Entry{};
+  std::memcpy(e.key, body.key, sizeof e.key);
+  e.version = members_[slot].incarnation;
+  e.check_hash = u64{slot} | u64{body.duration_ms} << 16;
+  e.state = static_cast<u8>(static_cast<u8>(media::EntryState::kPending) | spill);
+  e.ns = body.ns;
+  index_.retag(number);
+  pen_.write_entry(number, e);
+  pendings_.push_back(number);
+  return MessageStatus::kOk;
+}
+
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::remove(const media::RemoveBody &body) {
+  using media::MessageStatus;
+  const IndexMirror::Found found = index_.find(body.key);
+  u32 number = found.visible != kNoEntry ? found.visible : found.draining;
+  if (number == kNoEntry) return MessageStatus::kAbsent;
+  media::Entry &e = index_.entry(number);
+  if (e.entry_state() == media::EntryState::kPending) return MessageStatus::kAbsent;
+  if (body.version != 0 && e.version != body.version) return MessageStatus::kStale;
+  if (e.entry_state() == media::EntryState::kDraining) {
+    index_.set_state(number, media::EntryState::kHidden);
+    pen_.write_entry_state(number, e);
+  } else {
+    const bool comes_back = env_.mutant(Mutant::kReviveHidden);
+    hide(number, comes_back ? media::EntryState::kDraining : media::EntryState::kHidden);
+  }
+  ++stats_.removed;
+  return MessageStatus::kOk;
+}
+
+// A pin protects bytes, so it may also name an entry that is no longer visible when it is reported.
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::pin(const u64 *key, u64 ttl_ms, bool reported,
+                                     media::PinAnswer &ret) {
+  using media::MessageStatus;
+  const IndexMirror::Found found = index_.find(key);
+  u32 number = found.visible;
+  if (number == kNoEntry && reported) number = found.draining;
+  if (number == kNoEntry || index_.entry(number).entry_state() == media::EntryState::kPending) {
+    return MessageStatus::kAbsent;
+  }
+  PinState &state = pins_[number];
+  state.until_ns = std::max(state.until_ns, env_.now_ns() + ttl_ms * kMs);
+  ++state.count;
+  index_.touch(number);
+  ++stats_.pins;
+  ret = {next_pin_++, number, index_.entry(number).version};
+  return MessageStatus::kOk;
+}
+
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::ns_open(const media::NsOpenBody &body, media::NsAnswer &ret) {
+  using media::MessageStatus;
+  u64 word;
+  std::memcpy(&word, body.fingerprint, sizeof word);
+  const u32 lines = static_cast<u32>(ns_.size());
+  u32 free_id = 0;
+  for (u32 probe = 0; probe + 1 < lines; ++probe) {
+    const u32 id = media::ns_probe(word, probe, lines);
+    const media::NamespaceLine &line = ns_[id];
+    if ((line.flags & media::kNsUsed) && std::memcmp(line.fingerprint, body.fingerprint, 16) == 0) {
+      ret = {id, line.epoch};
+      return MessageStatus::kOk;
+    }
+    if (!(line.flags & media::kNsUsed) && free_id == 0) free_id = id;
+    if (line.flags & media::kNsEmpty) break;
+  }
+  if (!body.create) return MessageStatus::kAbsent;
+  if (free_id == 0) return MessageStatus::kFull;
+  media::NamespaceLine line{};
+  std::memcpy(line.fingerprint, body.fingerprint, sizeof line.fingerprint);
+  std::memcpy(line.name, body.name, sizeof line.name);
+  line.quota_bytes = body.quota_bytes;
+  line.clear_version = media::make_version(epoch_, version_number_);
+  line.epoch = ns_[free_id].epoch + 1;  // keys of a namespace that stood here before are dead
+  line.block_lines = body.block_lines;
+  line.flags = media::kNsUsed;
+  line.weight = body.weight;
+  line.verify = body.verify;
+  ns_[free_id] = line;
+  pen_.write_ns(free_id, line);
+  ret = {free_id, line.epoch};
+  return MessageStatus::kOk;
+}
+
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
+                                            media::NsAnswer &ret) {
+  using media::MessageStatus;
+  if (body.id == 0 || body.id >= ns_.size() || !(ns_[body.id].flags & media::kNsUsed)) {
+    return MessageStatus::kAbsent;
+  }
+  media::NamespaceLine &line = ns_[body.id];
+  switch (static_cast<media::NsOp>(body.op)) {
+    case media::NsOp::kBypassOn: line.flags |= media::kNsBypass; break;
+    case media::NsOp::kBypassOff: line.flags &= static_cast<u16>(~media::kNsBypass); break;
+    case media::NsOp::kClear:
+    case media::NsOp::kRemove:
+      if (body.epoch != 0 && body.epoch != line.epoch) return MessageStatus::kStale;
+      if (!env_.mutant(Mutant::kClearKeepsEpoch)) {
+        ++line.epoch;
+        line.clear_version = media::make_version(epoch_, version_number_);
+      }
+      stats_.cleared += index_.clear_list(body.id);
+      ns_bytes_[body.id] = 0;
+      if (static_cast<media::NsOp>(body.op) == media::NsOp::kRemove) {
+        line.flags = 0;
+        std::memset(line.fingerprint, 0, sizeof line.fingerprint);
+      }
+      break;
+    default: return MessageStatus::kRefused;
+  }
+  pen_.write_ns(body.id, line);
+  ret = {body.id, line.epoch};
+  return MessageStatus::kOk;
+}
+
+// proto 8: what the map says the member holds and its report did not name is the owner's again now.
+template <PoolEnv Env>
+void Owner<Env>::report_end(u32 slot) {
+  MemberState &m = members_[slot];
+  ++stats_.reports;
+  if (!env_.mutant(Mutant::kReportAppliedLate)) {
+    const std::vector<u32> held = space_.held_by(slot);
+    for (u32 extent : held) {
+      if (!holds(slot, extent)) continue;
+      if (space_.at(extent).record.flags & media::kMapRunTail) continue;
+      if (std::find(m.named.begin(), m.named.end(), extent) != m.named.end()) continue;
+      env_.mark("report_unnamed");
+      returns_.emplace_back(slot, extent);
+    }
+  }
+  m.named.clear();
+  if (!m.reported) {
+    m.reported = true;
+    --reports_awaited_;
+    if (m.pins) --pins_awaited_;
+    m.pins = false;
+  }
+}
+
+}  // namespace kvpool::pool

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eviction (proto 8, 10): what goes, the grace it gets, and when its block is free.
+#pragma once
+
+namespace kvpool::pool {
+
+inline constexpr u32 kEvictTries = 64;       // unevictable entries passed over at a list's end
+inline constexpr u32 kNeighbourShare = 16;   // neighbours this close in age go with an evicted block
+inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
+
+// The entry stops being visible. Its block stays out of use until clear_entry().
+template <PoolEnv Env>
+void Owner<Env>::hide(u32 number, media::EntryState state) {
+  media::Entry &e = index_.entry(number);
+  if (index_.list_of(number) != kClearedList) ns_bytes_[e.ns] -= entry_bytes(e);
+  index_.unlink(number);
+  index_.drop_parent(number);
+  index_.set_state(number, state);
+  pen_.write_entry_state(number, e);
+  const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
+  grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
+  grace_bytes_ += entry_bytes(e);
+  if (env_.mutant(Mutant::kGrantBeforeClear)) space_.detach(e.locator() * media::kLocatorUnit);
+}
+
+template <PoolEnv Env>
+void Owner<Env>::evict(u32 number) {
+  hide(number, media::EntryState::kDraining);
+  ++stats_.evicted;
+}
+
+template <PoolEnv Env>
+u64 Owner<Env>::pinned_until(u32 number) {
+  if (env_.mutant(Mutant::kPinIgnoredByEviction)) return 0;
+  const auto found = pins_.find(number);
+  return found == pins_.end() ? 0 : found->second.until_ns;
+}
+
+// Blocks with a live child go after the child (leaf first).
+template <PoolEnv Env>
+bool Owner<Env>::evictable(u32 number) const {
+  return !index_.has_children(number);
+}
+
+// Drains the oldest blocks until about `bytes` are on their way to be free. Cleared namespaces go
+// first, then the namespace whose oldest block is the oldest of all.
+template <PoolEnv Env>
+u64 Owner<Env>::evict_oldest(u64 bytes) {
+  u64 freed = 0;
+  while (freed < bytes) {
+    u32 list = kClearedList;
+    if (index_.list_count(kClearedList) == 0) {
+      u32 best_age = 0;
+      for (u32 ns = 1; ns < index_.lists(); ++ns) {
+        if (index_.list_count(ns) == 0) continue;
+        const u32 age = index_.clock() - index_.stamp(index_.oldest(ns)) + 1;
+        if (age > best_age) {
+          best_age = age;
+          list = ns;
+        }
+      }
+      if (list == kClearedList) return freed;
+    }
+    u32 victim = index_.oldest(list);
+    const u32 first = victim;
+    for (u32 i = 0; i < kEvictTries && victim != kNoEntry && !evictable(victim); ++i) {
+      victim = index_.newer(victim);
+    }
+    if (victim == kNoEntry || !evictable(victim)) victim = first;  // a parent after all
+    const media::Entry e = index_.entry(victim);
+    evict(victim);
+    freed += entry_bytes(e);
+    freed += evict_neighbours(e, index_.stamp(victim));
+  }
+  return freed;
+}
+
+// Blocks of the same extent that are nearly as old go too, so that extents empty as a whole and a
+// grant is worth its message.
+template <PoolEnv Env>
+u64 Owner<Env>::evict_neighbours(const media::Entry &of, u32 stamp) {
+  const u32 extent = space_.regions().extent_of(of.locator() * media::kLocatorUnit);
+  const SpaceMap::Extent &e = space_.at(extent);
+  if (!e.entry_of || e.record.size_class == media::kClassRun) return 0;
+  const u32 span = (index_.clock() - stamp) / kNeighbourShare;
+  u64 freed = 0;
+  for (u32 i = 0; i < space_.blocks(e.record.size_class); ++i) {
+    if (e.entry_of[i] == 0) continue;
+    const u32 n = e.entry_of[i] - 1;
+    if (!index_.linked(n) || !evictable(n) || index_.stamp(n) - stamp > span) continue;
+    freed += entry_bytes(index_.entry(n));
+    evict(n);
+  }
+  return freed;
+}
+
+template <PoolEnv Env>
+void Owner<Env>::evict_extent(u32 extent) {
+  const SpaceMap::Extent &e = space_.at(extent);
+  if (!e.entry_of) return;
+  for (u32 i = 0; i < space_.blocks(e.record.size_class); ++i) {
+    if (e.entry_of[i] == 0) continue;
+    const u32 n = e.entry_of[i] - 1;
+    if (index_.linked(n)) evict(n);
+  }
+}
+
+// A grant found nothing: make room of the right shape. For blocks of a class some extent's worth of
+// the oldest; when the free space is all of other classes, and for runs, whole extents.
+template <PoolEnv Env>
+void Owner<Env>::evict_for(u8, u32 run) {
+  if (pins_awaited_ > 0) return;
+  const u32 length = std::max(1u, run);
+  u32 best = SpaceMap::kNone;
+  u64 best_stamp = ~u64{0};
+  for (u32 i = 0; i < kExtentSamples; ++i) {
+    if (space_.count() < length) return;
+    const u32 first =
+        static_cast<u32>(media::scale_word(env_.random(), space_.count() - length + 1));
+    u64 newest = 0;
+    bool usable = space_.regions().one_region(first, length);
+    bool draining = true;
+    for (u32 x = first; usable && x < first + length; ++x) {
+      const SpaceMap::Extent &e = space_.at(x);
+      usable = space_.owner_held(x) && !(e.record.flags & media::kMapRunTail);
+      for (u32 b = 0; usable && e.entry_of && b < space_.blocks(e.record.size_class); ++b) {
+        if (e.entry_of[b] == 0 || !index_.linked(e.entry_of[b] - 1)) continue;
+        newest = std::max<u64>(newest, index_.stamp(e.entry_of[b] - 1));
+        draining = false;
+      }
+    }
+    if (!usable || newest >= best_stamp) continue;
+    if (draining && length == 1) return;  // one is on its way already
+    best_stamp = newest;
+    best = first;
+  }
+  if (best == SpaceMap::kNone) {
+    evict_oldest(space_.regions().extent_bytes() * length);
+    return;
+  }
+  env_.mark("evict_by_extent");
+  for (u32 x = best; x < best + length; ++x) evict_extent(x);
+}
+
+// Keeps a little free, so that a put seldom waits for a grace (proto 8).
+template <PoolEnv Env>
+void Owner<Env>::keep_free_ahead() {
+  if (pins_awaited_ > 0 || reports_awaited_ > 0) return;
+  const u64 extent_bytes = space_.regions().extent_bytes();
+  u64 active = 0;
+  for (u32 slot = 0; slot < members_.size(); ++slot) active += !space_.held_by(slot).empty();
+  const u64 pool = space_.regions().payload_bytes();
+  const u64 wanted = std::max(pool / 1000 * options_.free_target_permille,
+                              active * 2 * extent_bytes);
+  const u64 target = std::min(wanted, pool / 8);
+  const u64 have = space_.free_bytes() + grace_bytes_;
+  if (have < target) evict_oldest(target - have);
+}
+
+// Clears entries whose grace is over; pinned ones wait for their pins.
+template <PoolEnv Env>
+void Owner<Env>::run_graces() {
+  const u64 now = env_.now_ns();
+  std::vector<Grace> later;
+  while (!grace_.empty() && grace_.front().due_ns <= now) {
+    const Grace g = grace_.front();
+    grace_.pop_front();
+    const media::Entry &e = index_.entry(g.entry);
+    const auto state = e.entry_state();
+    const bool hidden =
+        state == media::EntryState::kDraining || state == media::EntryState::kHidden;
+    grace_bytes_ -= std::min(grace_bytes_, entry_bytes(e));
+    if (!hidden || index_.stamp(g.entry) != g.stamp) continue;  // revived meanwhile
+    const u64 pinned = pinned_until(g.entry);
+    if (pinned > now) {
+      env_.mark("grace_waits_for_pin");
+      later.push_back({pinned, g.entry, g.stamp});
+      continue;
+    }
+    clear_entry(g.entry);
+  }
+  for (const Grace &g : later) {
+    grace_bytes_ += entry_bytes(index_.entry(g.entry));
+    const auto at = std::upper_bound(grace_.begin(), grace_.end(), g,
+                                     [](const Grace &a, const Grace &b) { return a.due_ns < b.due_ns; });
+    grace_.insert(at, g);
+  }
+}
+
+// The line is free; so is the block, once this is on the medium (every batch drains before it answers,
+// and a grant of the block is an answer).
+template <PoolEnv Env>
+void Owner<Env>::clear_entry(u32 number) {
+  media::Entry &e = index_.entry(number);
+  const bool has_block = e.entry_state() != media::EntryState::kPending;
+  const u64 address = e.locator() * media::kLocatorUnit;
+  const u8 spill = e.state & media::kEntrySpill;
+  pins_.erase(number);
+  index_.unlink(number);
+  index_.forget_children(number);
+  e = media::Entry{};
+  e.state = static_cast<u8>(static_cast<u8>(media::EntryState::kEmpty) | spill);
+  index_.retag(number);
+  pen_.write_entry(number, e);
+  if (!has_block) return;
+  space_.detach(address);
+  const u32 extent = space_.regions().extent_of(address);
+  const bool head = space_.at(extent).record.flags & media::kMapRunHead;
+  if (head && space_.owner_held(extent)) free_run(extent);
+}
+
+// A run whose block is gone falls apart into free extents; its head goes last on take-over's terms:
+// tails without a head are free, so the head is changed first.
+template <PoolEnv Env>
+void Owner<Env>::free_run(u32 head) {
+  const u32 length = space_.run_length(head);
+  pen_.drain_strict();
+  for (u32 i = 0; i < length; ++i) {
+    const u8 taint = space_.at(head + i).record.flags & media::kMapTainted;
+    set_map(head + i, {media::kHolderOwner, 0, media::kClassNone, taint, 0});
+  }
+}
+
+}  // namespace kvpool::pool

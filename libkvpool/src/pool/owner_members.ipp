@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the owner watches members (proto 6, 8): joins, leaves, deaths, quarantine, recall.
+#pragma once
+
+namespace kvpool::pool {
+
+inline constexpr u64 kLockProbeShare = 8;  // a heartbeat quiet for lease / 8: is its lock still held?
+
+// At activation: who lives, and who owes a report.
+template <PoolEnv Env>
+void Owner<Env>::first_members() {
+  members_.assign(geo_.member_count(), MemberState{});
+  quarantine_.clear();
+  responses_.clear();
+  returns_.clear();
+  reports_awaited_ = pins_awaited_ = 0;
+  last_watch_ns_ = env_.now_ns();
+  watch_members();
+  // Holders whose member is not there any more, and extents of a former life or an unreadable record.
+  for (u32 slot = 0; slot < members_.size(); ++slot) {
+    if (members_[slot].life == Life::kLive || space_.held_by(slot).empty()) continue;
+    env_.mark("holder_gone");
+    bool quiet = env_.try_lock(LockKind::kMember, slot);
+    if (quiet) env_.unlock(LockKind::kMember, slot);
+    const u64 wait = quiet ? 0 : 2ull * geo_.lease_ms * kMs;
+    quarantine_.push_back({slot, 0, 0, env_.now_ns() + wait, quiet, {}});
+  }
+  for (u32 x = 0; x < space_.count(); ++x) {
+    if (space_.at(x).record.holder != media::kHolderFormer) continue;
+    quarantine_.push_back(
+        {media::kHolderFormer, 0, 0, env_.now_ns() + 2ull * geo_.lease_ms * kMs, false, {}});
+    break;
+  }
+}
+
+template <PoolEnv Env>
+void Owner<Env>::watch_members() {
+  auto &mem = env_.memory();
+  const u64 now = env_.now_ns();
+  mem.acquire(geo_.member_at(0), u64{geo_.member_count()} * kLineBytes);
+  for (u32 slot = 0; slot < members_.size(); ++slot) {
+    Line line;
+    const PoolOffset at = geo_.member_at(slot);
+    MemberState &m = members_[slot];
+    if (!mem.load_line(at, line) || !claims_.sealer().intact(line, at, 0)) {
+      check_death(slot, now);  // never used, or torn just now
+      continue;
+    }
+    const auto said = media::from_line<media::MemberLine>(line);
+    if (said.state == static_cast<u8>(media::MemberState::kLeft)) {
+      if (m.life == Life::kLive && m.incarnation == said.incarnation) {
+        ++stats_.members_left;
+        bury(slot, true);
+      }
+      continue;
+    }
+    if (m.incarnation != said.incarnation) {
+      if (m.life == Life::kLive) {
+        env_.mark("slot_taken_again");
+        bury(slot, true);  // a newer incarnation proves the earlier ones QUIET
+      }
+      for (Quarantine &q : quarantine_) {
+        if (q.slot == slot) q.quiet = true;
+      }
+      meet(slot, said);
+      m.seen_ns = now;
+    } else if (m.life == Life::kLive) {
+      if (m.counter != said.counter) {
+        m.counter = said.counter;
+        m.seen_ns = now;
+      } else {
+        check_death(slot, now);
+      }
+    }
+  }
+}
+
+template <PoolEnv Env>
+void Owner<Env>::meet(u32 slot, const media::MemberLine &line) {
+  MemberState fresh;
+  fresh.life = Life::kLive;
+  fresh.incarnation = line.incarnation;
+  fresh.group = line.group;
+  fresh.counter = line.counter;
+  fresh.seen_ns = env_.now_ns();
+  fresh.served_ns = env_.now_ns();
+  fresh.reported = line.flags == 0 || line.reported_epoch == epoch_;
+  fresh.pins = !fresh.reported && (line.flags & media::kMemberPins);
+  if (!fresh.reported) {
+    ++reports_awaited_;
+    if (fresh.pins) ++pins_awaited_;
+  }
+  members_[slot] = fresh;
+  ++stats_.members_joined;
+  if (!fresh.reported) tell(slot, media::kNoticeReport, 0, 0, 0);
+}
+
+// A quiet heartbeat: the lock says whether the process lives; else the lease decides (proto 6).
+template <PoolEnv Env>
+void Owner<Env>::check_death(u32 slot, u64 now) {
+  MemberState &m = members_[slot];
+  if (m.life != Life::kLive || slot == member_.slot()) return;
+  const u64 quiet_for = now - m.seen_ns;
+  const u64 lease = u64{geo_.lease_ms} * kMs;
+  if (quiet_for < lease / kLockProbeShare) return;
+  if (env_.try_lock(LockKind::kMember, slot)) {
+    media::ReaperLine reaper{};
+    reaper.incarnation = m.incarnation;
+    reaper.state = static_cast<u8>(media::ReaperState::kQuiet);
+    const PoolOffset at = geo_.reaper_at(slot);
+    Line line = media::to_line(reaper);
+    claims_.sealer().seal(line, at, 0);
+    env_.memory().publish_line(at, line);
+    env_.memory().drain_strict(&at, 1);
+    env_.unlock(LockKind::kMember, slot);
+    env_.mark("member_quiet");
+    ++stats_.members_dead;
+    bury(slot, true);
+  } else if (quiet_for > lease) {
+    env_.mark("member_lease_over");
+    ++stats_.members_dead;
+    bury(slot, false);
+  }
+}
+
+// The verdict on an incarnation is final. Its blocks return by proof (QUIET) or after 2 L, tainted;
+// blocks it reserved for its group also need the group's word.
+template <PoolEnv Env>
+void Owner<Env>::bury(u32 slot, bool quiet) {
+  MemberState &m = members_[slot];
+  m.life = Life::kDead;
+  if (!m.reported) {
+    m.reported = true;
+    --reports_awaited_;
+    if (m.pins) --pins_awaited_;
+  }
+  for (u32 i = 0; i < pendings_.size();) {
+    const u32 n = pendings_[i];
+    if (index_.entry(n).version != m.incarnation) {
+      ++i;
+      continue;
+    }
+    pendings_.erase(pendings_.begin() + i);
+    clear_entry(n);
+  }
+  Quarantine q{slot, m.incarnation, m.group,
+               env_.now_ns() + 2ull * geo_.lease_ms * kMs, quiet, {}};
+  if (env_.mutant(Mutant::kReclaimBeforeQuiet)) q.quiet = true, q.group = 0;
+  for (Quarantine &other : quarantine_) std::erase(other.awaited, slot);
+  if (q.group != 0) {
+    for (u32 s = 0; s < members_.size(); ++s) {
+      const MemberState &peer = members_[s];
+      if (s == slot || peer.life != Life::kLive || peer.group != q.group) continue;
+      q.awaited.push_back(s);
+      tell(s, media::kNoticePeerDead, 0, slot, m.incarnation);
+    }
+  }
+  quarantine_.push_back(std::move(q));
+}
+
+template <PoolEnv Env>
+void Owner<Env>::run_quarantines() {
+  const u64 now = env_.now_ns();
+  for (std::size_t i = 0; i < quarantine_.size();) {
+    const Quarantine &q = quarantine_[i];
+    const bool by_proof = q.quiet;
+    if ((!by_proof && now < q.until_ns) || !q.awaited.empty()) {
+      ++i;
+      continue;
+    }
+    reclaim(q.slot, q.incarnation, !by_proof);
+    quarantine_.erase(quarantine_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// Incarnation 0: whoever of that slot the map names that is not the living one.
+template <PoolEnv Env>
+void Owner<Env>::reclaim(u32 slot, u64 incarnation, bool tainted) {
+  std::vector<u32> mine;
+  if (slot == media::kHolderFormer) {
+    for (u32 x = 0; x < space_.count(); ++x) {
+      if (space_.at(x).record.holder == media::kHolderFormer) mine.push_back(x);
+    }
+  } else {
+    const MemberState &now = members_[slot];
+    for (u32 x : space_.held_by(slot)) {
+      const u16 tag = space_.at(x).record.tag;
+      const bool living = now.life == Life::kLive && tag == tag_of(now.incarnation);
+      if (incarnation == 0 ? !living : tag == tag_of(incarnation) && !living) mine.push_back(x);
+    }
+  }
+  for (u32 x : mine) {
+    release(x, tainted);
+    ++stats_.extents_reclaimed;
+  }
+}
+
+template <PoolEnv Env>
+void Owner<Env>::tell(u32 slot, u8 flags, u32 recall, u32 dead_slot, u64 dead_incarnation) {
+  MemberState &m = members_[slot];
+  media::NoticeLine notice{};
+  notice.epoch = epoch_;
+  notice.sequence = ++m.notice_sequence;
+  notice.incarnation = m.incarnation;
+  notice.recall_extents = recall;
+  notice.flags = flags;
+  notice.dead_incarnation = dead_incarnation;
+  notice.dead_slot = static_cast<u16>(dead_slot);
+  const PoolOffset at = geo_.notice_at(slot, standby_);
+  Line line = media::to_line(notice);
+  claims_.sealer().seal(line, at, 0);
+  env_.memory().publish_line(at, line);
+  env_.memory().drain();
+}
+
+// Asks one other member after the other for idle extents (RECALL).
+template <PoolEnv Env>
+void Owner<Env>::recall_from_others(u32 asking) {
+  for (u32 i = 0; i < members_.size(); ++i) {
+    recall_turn_ = (recall_turn_ + 1) % static_cast<u32>(members_.size());
+    if (recall_turn_ == asking || space_.held_by(recall_turn_).empty()) continue;
+    if (members_[recall_turn_].life != Life::kLive) continue;
+    tell(recall_turn_, 0, 1, 0, 0);
+    return;
+  }
+}
+
+}  // namespace kvpool::pool

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// The owner's serving loop (proto 12): rings in waves, decisions drained once a batch, then answers.
+#pragma once
+
+namespace kvpool::pool {
+
+inline constexpr u32 kWindowMax = 64;           // lines of one ring read in one wave
+inline constexpr u64 kHotNs = 5'000'000;        // a member that asked within this is polled each wave
+inline constexpr u32 kDoorbellEvery = 16;       // waves between looks at the doorbells
+inline constexpr u32 kAllRingsEvery = 1024;     // waves between looks at every ring
+inline constexpr u64 kSpinNs = 50'000;
+inline constexpr u64 kIdleSleepMaxNs = 200'000;
+inline constexpr u64 kChoresNs = 500'000;
+
+template <PoolEnv Env>
+int Owner<Env>::step() {
+  if (!serving_) return -ESTALE;
+  const u64 now = env_.now_ns();
+  const u64 renew_every = u64{geo_.lease_ms} * kMs / 50;
+  if (now - last_renew_ns_ >= renew_every) {
+    last_renew_ns_ = now;
+    if (!member_.renew() || !claims_.read().accepts(epoch_)) {
+      env_.mark("owner_steps_down");
+      serving_ = false;
+      return -ESTALE;
+    }
+  }
+  if (now - last_watch_ns_ >= renew_every) {
+    last_watch_ns_ = now;
+    watch_members();
+  }
+  if (now - last_chores_ns_ >= kChoresNs) {
+    last_chores_ns_ = now;
+    run_graces();
+    run_quarantines();
+    keep_free_ahead();
+    finish_batch();
+  }
+  const u32 served = poll_members(++step_count_ % kAllRingsEvery == 0);
+  if (served > 0) last_request_ns_ = env_.now_ns();
+  ++stats_.polls;
+  return static_cast<int>(served);
+}
+
+template <PoolEnv Env>
+u64 Owner<Env>::idle_ns() const {
+  const u64 idle = env_.now_ns() - last_request_ns_;
+  if (idle < kSpinNs) return 0;
+  return std::min(kIdleSleepMaxNs, idle / 4);
+}
+
+// One wave over the ring heads of members that are hot, and now and then of all; doorbells say who
+// became hot. Reading the doorbell first and then the ring would cost a serial trip.
+template <PoolEnv Env>
+u32 Owner<Env>::poll_members(bool all) {
+  auto &mem = env_.memory();
+  const u64 now = env_.now_ns();
+  const bool bells = step_count_ % kDoorbellEvery == 0 || now - last_request_ns_ > kSpinNs;
+  u32 polled[media::kMaxMembers];
+  u32 count = 0;
+  mem.begin_wave();
+  for (u32 slot = 0; slot < members_.size(); ++slot) {
+    MemberState &m = members_[slot];
+    if (m.life != Life::kLive) continue;
+    if (!all && now - m.served_ns > kHotNs) continue;
+    for (u32 i = 0; i < m.window; ++i) {
+      mem.flush(geo_.request_line(slot, (m.next_line + i) % geo_.request_lines));
+    }
+    polled[count++] = slot;
+  }
+  if (bells) {
+    for (u32 host = 0; host < geo_.host_count; ++host) mem.flush(geo_.doorbell_at(host));
+  }
+  if (count == 0 && !bells) return 0;
+  mem.end_poll();
+  u32 served = 0;
+  for (u32 p = 0; p < count; ++p) {
+    const u32 slot = polled[p];
+    MemberState &m = members_[slot];
+    Line lines[kWindowMax];
+    for (u32 i = 0; i < m.window; ++i) {
+      mem.prefetch(geo_.request_line(slot, (m.next_line + i) % geo_.request_lines));
+    }
+    u32 loaded = 0;
+    for (; loaded < m.window; ++loaded) {
+      const PoolOffset at =
+          geo_.request_line(slot, (m.next_line + loaded) % geo_.request_lines);
+      if (!mem.load_line(at, lines[loaded])) break;
+    }
+    const u32 got = serve_member(slot, lines, loaded);
+    served += got;
+    if (got > 0) m.served_ns = now;
+  }
+  if (bells) {
+    for (u32 slot = 0; slot < members_.size(); ++slot) {
+      if (members_[slot].life != Life::kLive) continue;
+      const PoolOffset at = geo_.doorbell_at(geo_.host_of(slot)) +
+                            (slot % geo_.members_per_host) * sizeof(u32) / 8 * 8;
+      u64 word;
+      if (!mem.load_word(at, word)) continue;
+      const u32 bell = static_cast<u32>(slot % geo_.members_per_host % 2 ? word >> 32 : word);
+      if (bell == doorbell_seen_[slot]) continue;
+      doorbell_seen_[slot] = bell;
+      members_[slot].served_ns = now;  // hot: its ring is read in the next wave
+    }
+  }
+  if (served > 0 || pen_.dirty() || !responses_.empty()) finish_batch();
+  return served;
+}
+
+// Serves whole messages that stand at the head of the ring. Returns how many.
+template <PoolEnv Env>
+u32 Owner<Env>::serve_member(u32 slot, const Line *lines, u32 count) {
+  MemberState &m = members_[slot];
+  u32 at = 0, served = 0, published = 0;
+  for (u32 i = 0; i < count; ++i) {  // keys ahead into the cache: publications are random accesses
+    const auto msg = media::from_line<media::Message>(lines[i]);
+    if (msg.epoch != epoch_ || msg.index != 0) continue;
+    if (msg.type != static_cast<u8>(media::MessageType::kPublish)) continue;
+    u64 key[4];
+    std::memcpy(key, msg.body, sizeof key);
+    index_.prefetch(key);
+    ++published;
+  }
+  while (at < count) {
+    const auto head = media::from_line<media::Message>(lines[at]);
+    u8 body[media::kMessageLinesMax * media::kMessageBody];
+    if (head.epoch != epoch_ && !env_.mutant(Mutant::kIgnoreEpochInRequest)) break;
+    if (head.incarnation != m.incarnation && !env_.mutant(Mutant::kIgnoreIncarnation)) break;
+    if (head.sequence != m.next_sequence || head.index != 0) break;
+    if (head.lines == 0 || head.lines > media::kMessageLinesMax || at + head.lines > count) break;
+    bool whole = true;
+    for (u32 i = 0; i < head.lines && whole; ++i) {
+      const auto part = media::from_line<media::Message>(lines[at + i]);
+      const PoolOffset where = geo_.request_line(slot, (m.next_line + i) % geo_.request_lines);
+      whole = part.sequence == head.sequence && part.index == i && part.epoch == head.epoch &&
+              part.incarnation == head.incarnation &&
+              claims_.sealer().intact(lines[at + i], where, 0);
+      std::memcpy(body + i * media::kMessageBody, part.body, media::kMessageBody);
+    }
+    if (!whole) break;
+    handle(slot, head, body);
+    m.next_line += head.lines;
+    ++m.next_sequence;
+    at += head.lines;
+    ++served;
+    if (m.life != Life::kLive) break;
+  }
+  // A ring that filled its window gets a larger one; an empty look shrinks it.
+  if (at + media::kMessageLinesMax > count) {
+    m.window = std::min(kWindowMax, std::max(m.window * 2, 4u));
+  } else if (served == 0 && ++m.idle_polls > 8) {
+    m.idle_polls = 0;
+    m.window = std::max(1u, m.window / 2);
+  }
+  stats_.requests += served;
+  return served;
+}
+
+template <PoolEnv Env>
+bool Owner<Env>::may_serve(const MemberState &m, media::MessageType type) const {
+  if (m.reported || env_.mutant(Mutant::kServeBeforeReport)) return true;
+  switch (type) {
+    case media::MessageType::kNop:
+    case media::MessageType::kReportBegin:
+    case media::MessageType::kReportExtent:
+    case media::MessageType::kReportDoubt:
+    case media::MessageType::kReportPin:
+    case media::MessageType::kReportEnd: return true;
+    default: return false;
+  }
+}
+
+template <class T>
+T body_as(const u8 *body) {
+  T value;
+  std::memcpy(&value, body, sizeof value);
+  return value;
+}
+
+template <PoolEnv Env>
+void Owner<Env>::handle(u32 slot, const media::Message &head, const u8 *body) {
+  using media::MessageStatus;
+  using media::MessageType;
+  const auto type = static_cast<MessageType>(head.type);
+  MemberState &m = members_[slot];
+  if (!may_serve(m, type)) return answer(slot, type, MessageStatus::kBusy, nullptr, 0);
+  switch (type) {
+    case MessageType::kPublish:
+    case MessageType::kReportDoubt: {
+      media::PublishAnswer out{};
+      const auto in = body_as<media::PublishBody>(body);
+      const auto status = publish(slot, in, type == MessageType::kReportDoubt, out);
+      return answer(slot, type, status, &out, sizeof out);
+    }
+    case MessageType::kGrant: {
+      media::GrantAnswer out{};
+      const auto status = grant(slot, body_as<media::GrantBody>(body), out);
+      return answer(slot, type, status, &out, sizeof out);
+    }
+    case MessageType::kPending:
+      return answer(slot, type, pending(slot, body_as<media::PendingBody>(body)), nullptr, 0);
+    case MessageType::kRemove:
+      return answer(slot, type, remove(body_as<media::RemoveBody>(body)), nullptr, 0);
+    case MessageType::kReturn:
+      returns_.emplace_back(slot, body_as<media::ReturnBody>(body).extent);
+      return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    case MessageType::kPin: {
+      media::PinAnswer out{};
+      const auto in = body_as<media::PinBody>(body);
+      const auto status = pin(in.key, in.ttl_ms, false, out);
+      return answer(slot, type, status, &out, sizeof out);
+    }
+    case MessageType::kUnpin: {
+      const auto in = body_as<media::UnpinBody>(body);
+      const auto found = pins_.find(static_cast<u32>(in.entry));
+      if (found != pins_.end() && --found->second.count == 0) pins_.erase(found);
+      return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    }
+    case MessageType::kTouch:
+      for (u32 entry : body_as<media::TouchBody>(body).entry) {
+        if (entry != 0) index_.touch(entry - 1);
+      }
+      return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    case MessageType::kNsOpen: {
+      media::NsAnswer out{};
+      const auto status = ns_open(body_as<media::NsOpenBody>(body), out);
+      return answer(slot, type, status, &out, sizeof out);
+    }
+    case MessageType::kNsControl: {
+      media::NsAnswer out{};
+      const auto status = ns_control(body_as<media::NsControlBody>(body), out);
+      return answer(slot, type, status, &out, sizeof out);
+    }
+    case MessageType::kReportBegin:
+      m.named.clear();
+      return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    case MessageType::kReportExtent:
+      m.named.push_back(body_as<media::ReportExtentBody>(body).extent);
+      return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    case MessageType::kReportPin: {
+      media::PinAnswer out{};
+      const auto in = body_as<media::ReportPinBody>(body);
+      const auto status = pin(in.key, in.pin_ttl_ms, true, out);
+      return answer(slot, type, status, &out, sizeof out);
+    }
+    case MessageType::kReportEnd:
+      report_end(slot);
+      return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    case MessageType::kDeathAck: {
+      const auto in = body_as<media::DeathAckBody>(body);
+      for (Quarantine &q : quarantine_) {
+        if (q.slot == in.slot && q.incarnation == in.incarnation) std::erase(q.awaited, slot);
+      }
+      return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    }
+    case MessageType::kNop:
+    case MessageType::kLeave: break;
+  }
+  answer(slot, type, MessageStatus::kOk, nullptr, 0);
+}
+
+// Prepares an answer; finish_batch() writes it once the decisions it tells of are on the medium.
+template <PoolEnv Env>
+void Owner<Env>::answer(u32 slot, media::MessageType type, media::MessageStatus status,
+                        const void *body, u32 bytes) {
+  const MemberState &m = members_[slot];
+  const u32 lines = Mailbox<Env>::lines_for(bytes);
+  for (u32 i = 0; i < lines; ++i) {
+    media::Message msg{};
+    msg.epoch = epoch_;
+    msg.sequence = m.next_sequence;
+    msg.incarnation = m.incarnation;
+    msg.type = static_cast<u8>(type);
+    msg.lines = static_cast<u8>(lines);
+    msg.index = static_cast<u8>(i);
+    msg.status = static_cast<u8>(status);
+    const u32 begin = i * media::kMessageBody;
+    if (begin < bytes) {
+      std::memcpy(msg.body, static_cast<const u8 *>(body) + begin,
+                  std::min(bytes - begin, media::kMessageBody));
+    }
+    const PoolOffset at = geo_.response_line(
+        slot, standby_, m.next_sequence & (geo_.response_slots - 1u), i);
+    Line line = media::to_line(msg);
+    claims_.sealer().seal(line, at, 0);
+    responses_.push_back({at, line});
+  }
+  if (env_.mutant(Mutant::kAnswerBeforeDrain)) {
+    for (const Response &r : responses_) env_.memory().publish_line(r.at, r.line);
+    env_.memory().drain();
+    responses_.clear();
+  }
+}
+
+// proto 7, 8: entry lines on the medium, then map words of returned extents, then the answers.
+template <PoolEnv Env>
+void Owner<Env>::finish_batch() {
+  pen_.drain_strict();
+  if (!returns_.empty()) {
+    for (const auto &[slot, extent] : returns_) return_extent(slot, extent);
+    returns_.clear();
+    pen_.drain_strict();
+  }
+  if (responses_.empty()) return;
+  for (const Response &r : responses_) env_.memory().publish_line(r.at, r.line);
+  env_.memory().drain();
+  responses_.clear();
+  ++stats_.batches;
+}
+
+}  // namespace kvpool::pool

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// The owner's view of space (proto 8): who holds each extent, which blocks entries refer to, what is
+// free. Bookkeeping only; the owner writes map words through its AreaWriter. Single thread.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <vector>
+
+#include "media/layout.hpp"
+#include "pool/types.hpp"
+
+namespace kvpool::pool {
+
+class SpaceMap {
+public:
+  static constexpr u32 kNone = ~u32{0};
+
+  struct Extent {
+    media::MapRecord record{media::kHolderOwner, 0, media::kClassNone, 0, 0};
+    u16 used = 0;          // blocks that an entry refers to, in whatever state
+    u8 queued = 0;         // stands in the list of its class
+    u64 counted = 0;       // its share of free_bytes()
+    std::unique_ptr<u32[]> entry_of;  // by block: entry number + 1, or 0
+  };
+
+  void reset(const media::RegionTable &regions) {
+    regions_ = regions;
+    extents_ = std::vector<Extent>(regions.extent_count());
+    free_bits_.assign((extents_.size() + 63) / 64, 0);
+    free_count_ = 0;
+    free_bytes_ = 0;
+    cursor_ = 0;
+    queues_.assign(64, {});
+    for (auto &list : held_) list.clear();
+    for (u32 x = 0; x < count(); ++x) update_free(x);
+  }
+
+  const media::RegionTable &regions() const { return regions_; }
+  u32 count() const { return static_cast<u32>(extents_.size()); }
+  u32 free_extents() const { return free_count_; }
+  const Extent &at(u32 extent) const { return extents_[extent]; }
+  const std::vector<u32> &held_by(u32 slot) const { return held_[slot]; }
+
+  u32 blocks(u8 size_class) const {
+    if (size_class == media::kClassRun) return 1;
+    return media::blocks_per_extent(size_class, regions_.extent_bytes());
+  }
+
+  // ---- what the medium says; used by the scan and by every later change ----
+
+  void set_record(u32 extent, const media::MapRecord &record) {
+    Extent &e = extents_[extent];
+    const u8 before = e.record.holder;
+    if (e.record.size_class != record.size_class && e.used == 0) e.entry_of.reset();
+    if (before != record.holder || e.record.tag != record.tag) {
+      if (before < media::kMaxMembers) std::erase(held_[before], extent);
+      if (record.holder < media::kMaxMembers) held_[record.holder].push_back(extent);
+    }
+    e.record = record;
+    update_free(extent);
+  }
+
+  // An entry refers to a block of the extent. False: the address does not fit the class, or the block
+  // has an entry already.
+  bool attach(u64 address, u32 entry) {
+    const u32 extent = regions_.extent_of(address);
+    if (extent >= count()) return false;
+    Extent &e = extents_[extent];
+    const u32 index = block_index(address);
+    if (index == kNone) return false;
+    if (!e.entry_of) {
+      e.entry_of = std::make_unique<u32[]>(blocks(e.record.size_class));
+      std::fill_n(e.entry_of.get(), blocks(e.record.size_class), 0);
+    }
+    if (e.entry_of[index] != 0) return false;
+    e.entry_of[index] = entry + 1;
+    ++e.used;
+    update_free(extent);
+    return true;
+  }
+
+  // The entry is cleared: its block is free as soon as the owner holds the extent.
+  void detach(u64 address) {
+    const u32 extent = regions_.extent_of(address);
+    const u32 index = block_index(address);
+    Extent &e = extents_[extent];
+    if (index == kNone || !e.entry_of || e.entry_of[index] == 0) return;
+    e.entry_of[index] = 0;
+    --e.used;
+    update_free(extent);
+  }
+
+  // kNone when the address is not the start of a block of its extent's class.
+  u32 block_index(u64 address) const {
+    const u32 extent = regions_.extent_of(address);
+    if (extent >= count()) return kNone;
+    const u8 size_class = extents_[extent].record.size_class;
+    const u64 byte = regions_.byte_of(address);
+    if (size_class == media::kClassRun) {
+      const bool head = extents_[extent].record.flags & media::kMapRunHead;
+      return byte == 0 && head ? 0 : kNone;
+    }
+    const u64 bytes = media::class_bytes(size_class);
+    if (bytes == 0 || byte % bytes != 0 || byte / bytes >= blocks(size_class)) return kNone;
+    return static_cast<u32>(byte / bytes);
+  }
+
+  bool referred(u64 address) const {
+    const u32 index = block_index(address);
+    const Extent &e = extents_[regions_.extent_of(address)];
+    return index != kNone && e.entry_of && e.entry_of[index] != 0;
+  }
+
+  bool owner_held(u32 extent) const {
+    return extents_[extent].record.holder == media::kHolderOwner;
+  }
+  u32 free_blocks(u32 extent) const {
+    const Extent &e = extents_[extent];
+    if (!owner_held(extent) || (e.record.flags & media::kMapRunTail)) return 0;
+    return blocks(e.record.size_class) - e.used;
+  }
+  void free_bits_of(u32 extent, u64 *bits) const {
+    const Extent &e = extents_[extent];
+    std::fill_n(bits, media::kBlocksPerExtentMax / 64, u64{0});
+    for (u32 i = 0; i < blocks(e.record.size_class); ++i) {
+      if (!e.entry_of || e.entry_of[i] == 0) bits[i / 64] |= u64{1} << i % 64;
+    }
+  }
+
+  // ---- choosing ----
+
+  // An owner-held extent of the class that is partly used, the emptiest of a few; kNone.
+  u32 pick_partial(u8 size_class, u32 min_free) {
+    std::vector<u32> &queue = queues_[size_class];
+    constexpr u32 kLooks = 16;
+    u32 best = kNone, best_free = 0;
+    for (u32 looks = 0; looks < kLooks && looks < queue.size();) {
+      const std::size_t i = queue.size() - 1 - looks;
+      const u32 extent = queue[i];
+      const Extent &e = extents_[extent];
+      const u32 free = e.record.size_class == size_class && e.used > 0 ? free_blocks(extent) : 0;
+      if (free == 0) {
+        extents_[extent].queued = 0;
+        queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
+        continue;
+      }
+      if (free > best_free) {
+        best_free = free;
+        best = extent;
+      }
+      ++looks;
+    }
+    return best_free >= min_free ? best : kNone;
+  }
+
+  // A free extent, going round so that consecutive grants lie on different devices; kNone.
+  u32 pick_free() {
+    if (free_count_ == 0) return kNone;
+    const std::size_t words = free_bits_.size();
+    for (std::size_t n = 0; n <= words; ++n) {
+      const std::size_t w = (cursor_ / 64 + n) % words;
+      u64 bits = free_bits_[w];
+      if (n == 0) bits &= ~u64{0} << cursor_ % 64;
+      if (bits == 0) continue;
+      const u32 extent = static_cast<u32>(w * 64 + static_cast<u32>(std::countr_zero(bits)));
+      cursor_ = extent + 1 < count() ? extent + 1 : 0;
+      return extent;
+    }
+    return kNone;
+  }
+
+  // First of `length` consecutive free extents in one region; kNone.
+  u32 pick_free_run(u32 length) const {
+    u32 run = 0;
+    for (u32 x = 0; x < count(); ++x) {
+      run = is_free(x) ? run + 1 : 0;
+      if (run >= length && regions_.one_region(x + 1 - length, length)) return x + 1 - length;
+    }
+    return kNone;
+  }
+
+  u32 largest_free_run() const {
+    u32 run = 0, best = 0;
+    for (u32 x = 0; x < count(); ++x) best = std::max(best, run = is_free(x) ? run + 1 : 0);
+    return best;
+  }
+
+  bool is_free(u32 extent) const { return free_bits_[extent / 64] >> extent % 64 & 1; }
+
+  // Extents of the run that starts here: from the records behind it.
+  u32 run_length(u32 head) const {
+    u32 n = 1;
+    while (head + n < count() && (extents_[head + n].record.flags & media::kMapRunTail)) ++n;
+    return n;
+  }
+
+  // Bytes free in extents that the owner holds.
+  u64 free_bytes() const { return free_bytes_; }
+
+private:
+  // Keeps the free bitmap and the queues of partly used extents in step.
+  void update_free(u32 extent) {
+    Extent &e = extents_[extent];
+    const bool tail = e.record.flags & media::kMapRunTail;
+    const bool now_free = owner_held(extent) && e.used == 0 && !tail;
+    u64 &word = free_bits_[extent / 64];
+    const u64 bit = u64{1} << extent % 64;
+    if (now_free != ((word & bit) != 0)) {
+      word ^= bit;
+      now_free ? ++free_count_ : --free_count_;
+    }
+    const u8 size_class = e.record.size_class;
+    const u64 counted = now_free ? regions_.extent_bytes()
+                                 : free_blocks(extent) * media::class_bytes(size_class);
+    free_bytes_ += counted - e.counted;
+    e.counted = counted;
+    if (size_class < media::kSizeClasses && owner_held(extent) && e.used > 0 && !e.queued &&
+        e.used < blocks(size_class)) {
+      e.queued = 1;
+      queues_[size_class].push_back(extent);
+    }
+  }
+
+  media::RegionTable regions_{};
+  std::vector<Extent> extents_;
+  std::vector<u64> free_bits_;
+  u32 free_count_ = 0;
+  u64 free_bytes_ = 0;
+  u32 cursor_ = 0;
+  std::vector<std::vector<u32>> queues_;  // by class; may hold stale numbers, checked on use
+  std::vector<u32> held_[media::kMaxMembers];
+};
+
+}  // namespace kvpool::pool
