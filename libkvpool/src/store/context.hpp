@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// One opened store of a process: memory, member, store, the thread that keeps the lease, and the
+// serving loop. Owns all of them and their order of life.
+//
+// Threads: the keeper renews the lease and follows owners; serve() runs in a caller's thread or, for an
+// embedded owner, in one of ours, always with a member of its own. `life_` is held shared by whatever
+// writes blocks and alone while a lost incarnation is replaced, so that no write begun under one
+// incarnation goes on under the next.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+
+#include "pool/owner.hpp"
+#include "store/async.hpp"
+#include "store/events.hpp"
+#include "store/process_env.hpp"
+#include "store/store.hpp"
+#include "store/tables.hpp"
+#include "store/tickets.hpp"
+
+namespace kvpool::store {
+
+enum class LogLevel : u32 { kError = 1, kWarning = 2, kInfo = 3, kDebug = 4 };
+using LogSink = std::function<void(LogLevel, const char *)>;
+
+struct ContextOptions {
+  bool read_only = false;
+  bool huge = false;
+  bool embedded_owner = false;
+  u64 engine_id = 0;
+  u32 rank = 0, world = 1;
+  std::string name;
+  u32 workers = 1;
+  u64 deadline_ns = 0;
+  LogSink log;
+  LogLevel log_level = LogLevel::kWarning;
+};
+
+// Counts of one context, all threads together.
+struct ContextCounters {
+  std::atomic<u64> lookups{0}, keys_looked_up{0}, keys_hit{0};
+  std::atomic<u64> gets{0}, get_hits{0}, get_stale{0}, get_corrupt{0}, get_bytes{0};
+  std::atomic<u64> puts{0}, put_stored{0}, put_exists{0}, put_full{0}, put_bytes{0};
+  std::atomic<u64> publishes{0}, pins{0}, removes{0}, doubts{0}, rejoins{0}, takeovers{0};
+  static void add(std::atomic<u64> &counter, u64 n) {
+    counter.fetch_add(n, std::memory_order_relaxed);
+  }
+};
+
+// Hands out Scratch objects. The first one is made at open; more are made only when more threads than
+// ever before are inside at once.
+class ScratchPool {
+public:
+  explicit ScratchPool(u64 block_bytes_max) : block_bytes_max_(block_bytes_max) { put(make()); }
+
+  class Lease {
+  public:
+    Lease(ScratchPool &pool, std::unique_ptr<Scratch> scratch)
+        : pool_(pool), scratch_(std::move(scratch)) {}
+    ~Lease() { pool_.put(std::move(scratch_)); }
+    Lease(const Lease &) = delete;
+    Lease &operator=(const Lease &) = delete;
+    Scratch &operator*() { return *scratch_; }
+    Scratch *operator->() { return scratch_.get(); }
+
+  private:
+    ScratchPool &pool_;
+    std::unique_ptr<Scratch> scratch_;
+  };
+
+  // Throws std::bad_alloc.
+  Lease take() {
+    {
+      std::lock_guard guard(mutex_);
+      if (!free_.empty()) {
+        auto scratch = std::move(free_.back());
+        free_.pop_back();
+        return Lease(*this, std::move(scratch));
+      }
+    }
+    return Lease(*this, make());
+  }
+
+private:
+  std::unique_ptr<Scratch> make() {
+    std::lock_guard guard(mutex_);
+    free_.reserve(++made_);  // so that giving one back never allocates
+    return std::make_unique<Scratch>(block_bytes_max_);
+  }
+  void put(std::unique_ptr<Scratch> scratch) {
+    std::lock_guard guard(mutex_);
+    free_.push_back(std::move(scratch));
+  }
+
+  const u64 block_bytes_max_;
+  std::mutex mutex_;
+  u64 made_ = 0;
+  std::vector<std::unique_ptr<Scratch>> free_;
+};
+
+class Context {
+public:
+  using Member = pool::Member<ProcessEnv>;
+  using Owner = pool::Owner<ProcessEnv>;
+
+  // 0 or -errno with a sentence in *why (see kvpool_open).
+  static int open(const char *address, const ContextOptions &options,
+                  std::unique_ptr<Context> &ret_context, std::string *why);
+  ~Context();
+  Context(const Context &) = delete;
+  Context &operator=(const Context &) = delete;
+
+  // True in a process that this context was forked into.
+  bool forked() const { return *alive_page_ == 0; }
+
+  Member &member() { return *member_; }
+  Store<ProcessEnv> &store() { return *store_; }
+  ProcessEnv &env() { return *env_; }
+  const media::Geometry &geometry() const { return geometry_; }
+  ScratchPool &scratch() { return *scratch_; }
+  Async &async() { return async_; }
+  Reservations &reservations() { return reservations_; }
+  Pins &pins() { return pins_; }
+  ContextCounters &counters() { return counters_; }
+  bool read_only() const { return options_.read_only; }
+  TicketScope scope();
+  std::shared_mutex &life() { return life_; }
+  void log(LogLevel level, const std::string &text);
+
+  // Serves until `stop_serving`, until_ns (0: none), or the end of this store's life. 0, -EBUSY,
+  // -EUSERS, -EROFS, -EIDRM, -errno of joining.
+  int serve(u64 until_ns);
+  void stop_serving() noexcept { stop_serving_.store(true); }
+
+  // Whether an owner serves: its slot is locked and its heartbeat moves. 1, 0, or -errno.
+  int owner_state();
+  // Waits for one.
+  int wait_owner(u64 deadline);
+
+  // What a failing call should say: turns the pool's errors into those of the API, with the reason.
+  // `waited`: the call ran to its deadline.
+  int explain(int err, std::string *why);
+
+  // Numbers of the owner in this context, if it serves; false otherwise.
+  struct OwnerNumbers {
+    pool::OwnerStats stats{};
+    u32 epoch = 0;
+    u64 free_bytes = 0, entries = 0;
+  };
+  bool owner_numbers(OwnerNumbers &ret);
+
+  EventLog &event_log() { return events_; }
+
+private:
+  explicit Context(ContextOptions options) : options_(std::move(options)) {}
+  int start(const char *address, std::string *why);
+  int open_memory(const char *address, std::string *why);
+  int join(std::string *why);
+  void keep();
+  void rejoin();
+  void abandon();
+  int serve_once(Owner &owner, u64 until_ns);
+  int take_standby(u32 &ret_slot);
+  bool owner_gone(u32 my_slot);
+  bool heartbeat_moves(u32 member_slot, u64 incarnation);
+  bool serving_over(u64 until_ns) const;
+  void publish_owner_numbers(const Owner &owner);
+
+  ContextOptions options_;
+  std::string address_;
+  // A word that the kernel zeroes in forked children (MADV_WIPEONFORK).
+  const u64 *alive_page_ = nullptr;
+  std::unique_ptr<backend::Backend> backend_;
+  std::unique_ptr<ProcessEnv> env_;
+  media::Geometry geometry_{};
+  std::unique_ptr<Member> member_;
+  std::unique_ptr<Store<ProcessEnv>> store_;
+  std::unique_ptr<ScratchPool> scratch_;
+  Reservations reservations_;
+  Pins pins_;
+  ContextCounters counters_;
+  Async async_;
+  EventLog events_;
+  std::shared_mutex life_;
+  std::mutex log_mutex_;
+  u64 host_stamp_ = 0;
+
+  std::thread keeper_;
+  std::mutex keeper_mutex_;
+  std::condition_variable keeper_wake_;
+  bool closing_ = false;
+  std::atomic<bool> gone_{false};
+
+  std::thread server_;
+  std::atomic<bool> serving_{false};
+  std::atomic<bool> stop_serving_{false};
+  std::mutex numbers_mutex_;
+  bool numbers_valid_ = false;
+  OwnerNumbers numbers_;
+
+  // What owner_state() last saw of the owner's heartbeat.
+  std::mutex watch_mutex_;
+  u64 watched_incarnation_ = 0, watched_counter_ = 0, watched_since_ns_ = 0;
+};
+
+inline constexpr u64 kDefaultWaitNs = 5'000'000'000;
+inline u64 deadline_of(u64 deadline_ns) {
+  return deadline_ns == 0 ? monotonic_ns() + kDefaultWaitNs : deadline_ns;
+}
+
+}  // namespace kvpool::store
