@@ -412,7 +412,8 @@ void locate_payload(const RegionTable &table, PoolOffset at, LinePlace &ret) {
         const u64 byte = n * kLineBytes;
         locate_stripe(table, region, k, byte / kStripeBytes, extent, stripe);
         ret.kind = LineKind::kPayload;
-        ret.n = table.address(static_cast<u32>(extent), stripe * kStripeBytes + byte % kStripeBytes);
+        const u64 in_extent = stripe * kStripeBytes + byte % kStripeBytes;
+        ret.n = table.address(static_cast<u32>(extent), in_extent);
         return;
       }
     }

@@ -545,7 +545,7 @@ void Verifier::entry_place(u64 number, const Entry &e, const BlockShape &shape) 
     found(Finding::kEntryHolder, at, "entry %llu: extent %u", n, extent);
   }
   if (!fits_class(e, shape, extent)) {
-    found(Finding::kEntryClass, at, "entry %llu: extent %u of class %u, block of %llu bytes at %llu",
+    found(Finding::kEntryClass, at, "entry %llu: extent %u of class %u, %llu bytes at %llu",
           n, extent, record.size_class, static_cast<ull>(shape.block_bytes()),
           static_cast<ull>(view_.regions.byte_of(address)));
   }
