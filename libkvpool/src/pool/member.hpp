@@ -42,6 +42,8 @@ public:
 
   // Takes a slot of the host. 0; -EUSERS no free slot; -ESTALE another life; -EUCLEAN no readable area.
   int join(const MemberOptions &options);
+  // Reads who owns the store without joining: one-sided calls work, requests are refused.
+  int attach() { return refresh_session(); }
   // After the lease was lost: a new incarnation in the same slot. What was in hand or in doubt is gone.
   int rejoin();
   // Gives everything back by leaving: LEFT proves this incarnation QUIET.
