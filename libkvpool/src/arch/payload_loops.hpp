@@ -162,22 +162,42 @@ bool fetch(std::byte *to, const std::byte *from, u64 n, const std::byte *ahead, 
   return fetch_loop<V, NoLanes, false, kFlushOpt>(to, from, n, ahead, unused, 0);
 }
 
+// Pieces of at most one register, the last one overlapping the one before, so that a row costs few and
+// always the same instructions. Nothing outside [from, from + bytes) is read.
 template <class V>
-bool fetch_bytes(std::byte *to, const std::byte *from, u64 bytes) noexcept {
+KVPOOL_INLINE bool copy_bytes(std::byte *to, const std::byte *from, u64 bytes) noexcept {
   constexpr u64 kBytes = kLineBytes / V::kParts;
-  for (; bytes >= kBytes; bytes -= kBytes, to += kBytes, from += kBytes) {
-    typename V::Reg w;
-    if (!V::load_pool(from, w)) return false;
-    V::store_local(to, w);
+  typename V::Reg w;
+  if (bytes >= kBytes) [[likely]] {
+    const u64 last = bytes - kBytes;
+    for (u64 at = 0; at < last; at += kBytes) {
+      if (!V::load_pool(from + at, w)) return false;
+      V::store_local(to + at, w);
+    }
+    if (!V::load_pool(from + last, w)) return false;
+    V::store_local(to + last, w);
+    return true;
   }
-  // What is left is shorter than a register.
+  u64 word = 0;
   for (; bytes >= 8; bytes -= 8, to += 8, from += 8) {
-    u64 word;
     if (!load_word(from, word)) return false;
     __builtin_memcpy(to, &word, 8);
   }
   for (; bytes > 0; --bytes, ++to, ++from) {
     if (!load_byte(from, *to)) return false;
+  }
+  return true;
+}
+
+template <class V>
+bool fetch_bytes(std::byte *to, const std::byte *from, u64 bytes) noexcept {
+  return copy_bytes<V>(to, from, bytes);
+}
+
+template <class V>
+bool fetch_rows(std::byte *to, u64 stride, const std::byte *const *rows, u64 n, u64 bytes) noexcept {
+  for (u64 i = 0; i < n; ++i, to += stride) {
+    if (rows[i] != nullptr && !copy_bytes<V>(to, rows[i], bytes)) return false;
   }
   return true;
 }
@@ -196,7 +216,7 @@ void add_lines(CheckLanes &sums, const std::byte *lines, u64 n, u64 first_line) 
 
 template <class V, bool kMovdir, bool kFlushOpt>
 inline constexpr PayloadOps kOps{stream<V, kMovdir>, fetch<V, kFlushOpt>, fetch_bytes<V>,
-                                 add_lines<V>};
+                                 fetch_rows<V>, add_lines<V>};
 
 }  // namespace
 }  // namespace kvpool::x86

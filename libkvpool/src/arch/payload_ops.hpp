@@ -17,6 +17,9 @@ struct PayloadOps {
                 CheckLanes *lanes, u64 first_line) noexcept;
   // Copies bytes of any alignment and length from lines acquired before. False on a fault.
   bool (*fetch_bytes)(std::byte *to, const std::byte *from, u64 bytes) noexcept;
+  // The same for n rows of equal length, to places `stride` apart; a null row is left out.
+  bool (*fetch_rows)(std::byte *to, u64 stride, const std::byte *const *rows, u64 n,
+                     u64 bytes) noexcept;
   // Adds n lines of local memory to `lanes`.
   void (*add)(CheckLanes &lanes, const std::byte *lines, u64 n, u64 first_line) noexcept;
 };

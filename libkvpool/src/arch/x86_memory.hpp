@@ -173,6 +173,19 @@ public:
     const std::byte *p = at(off);
     for (u64 i = 0; i < n; ++i) flush_insn(p + i * kLineBytes);
   }
+  // Rows in three steps: row_place of each, flush_rows of all, and behind a fence fetch_rows, which
+  // copies them to places `stride` apart. A null place is left out. Nothing is stored between flushes:
+  // stores wait for the flushes in front of them.
+  using RowPlace = const std::byte *;
+  RowPlace row_place(PoolOffset off) const noexcept { return at(off); }
+  void flush_rows(const RowPlace *rows, u64 n, u64 bytes) noexcept {
+    counters().lines_fetched += choice_.flush == FlushInsn::kClflushopt
+                                    ? flush_rows_by<true>(rows, n, bytes)
+                                    : flush_rows_by<false>(rows, n, bytes);
+  }
+  bool fetch_rows(std::byte *to, u64 stride, const RowPlace *rows, u64 n, u64 bytes) noexcept {
+    return ops_->fetch_rows(to, stride, rows, n, bytes) || poisoned();
+  }
 
   // ---- statistics ----
   Counters &counters() noexcept {
@@ -207,6 +220,23 @@ private:
     } else {
       x86::clflush(p);
     }
+  }
+  template <bool kFlushOpt>
+  static u64 flush_rows_by(const RowPlace *rows, u64 n, u64 bytes) noexcept {
+    u64 lines = 0;
+    for (u64 i = 0; i < n; ++i) {
+      if (rows[i] == nullptr) continue;
+      const u64 end = reinterpret_cast<u64>(rows[i]) + bytes;
+      for (u64 p = reinterpret_cast<u64>(rows[i]) & ~(kLineBytes - 1); p < end; p += kLineBytes) {
+        if constexpr (kFlushOpt) {
+          x86::clflushopt(reinterpret_cast<const void *>(p));
+        } else {
+          x86::clflush(reinterpret_cast<const void *>(p));
+        }
+        ++lines;
+      }
+    }
+    return lines;
   }
   bool store_line(std::byte *p, const Line &line) const noexcept {
     if (choice_.isa == Isa::kMovdir64b) return x86::store_line_movdir64b(p, &line);

@@ -43,13 +43,17 @@ template <u64 kBytes>
 [[gnu::always_inline]] inline void sfence() noexcept { asm volatile("sfence" ::: "memory"); }
 
 // A flush of memory that is gone has nothing to do: go on behind it, the load that follows reports it.
+// To the compiler it is a read: stores stay before it, and loads of pool memory, all volatile here, stay
+// behind it.
 [[gnu::always_inline]] inline void clflushopt(const void *p) noexcept {
   asm volatile("1: clflushopt %0\n2:\n\t" KVPOOL_FAULT_ENTRY("1b", "2b")
-               : "+m"(*static_cast<char *>(const_cast<void *>(p))));
+               :
+               : "m"(*static_cast<const char *>(p)));
 }
 [[gnu::always_inline]] inline void clflush(const void *p) noexcept {
   asm volatile("1: clflush %0\n2:\n\t" KVPOOL_FAULT_ENTRY("1b", "2b")
-               : "+m"(*static_cast<char *>(const_cast<void *>(p))));
+               :
+               : "m"(*static_cast<const char *>(p)));
 }
 [[gnu::always_inline]] inline void prefetch(const void *p) noexcept {
   asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char *>(p)));

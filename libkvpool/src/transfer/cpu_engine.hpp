@@ -24,7 +24,6 @@ inline constexpr u64 kStageLines = 64;
 inline constexpr u64 kDirectLines = 4;
 inline constexpr u64 kRowChunkMax = 1024;
 inline constexpr u64 kRowChunkLines = 8192;
-inline constexpr u64 kRowsAhead = 8;  // rows prefetched in front of the one that is copied
 
 namespace detail {
 
@@ -427,19 +426,41 @@ private:
   alignas(kLineBytes) std::byte stage_[kStageLines * kLineBytes];
 };
 
-// Bytes at any place of lines that were flushed before the last fence. Memories that have a verb of
-// their own for it are faster; the others go line by line.
+// ---- rows ----------------------------------------------------------------------------------------
+
+// Rows in three steps: the place of each, the flush of all, and behind a fence the copies. Memories that
+// have verbs of their own for it are faster; the others go line by line.
 template <PoolMemory M>
-bool fetch_bytes(M &mem, std::byte *to, PoolOffset from, u64 bytes) {
-  if constexpr (requires { mem.fetch_bytes(to, from, bytes); }) {
-    return mem.fetch_bytes(to, from, bytes);
-  } else {
+class Rows {
+public:
+  using Place = PoolOffset;
+  static constexpr Place kNone = kNoOffset;
+  explicit Rows(M &mem) : mem_(mem) {}
+
+  Place place(PoolOffset off) const { return off; }
+  void flush(const Place *rows, u64 n, u64 bytes) {
+    for (u64 i = 0; i < n; ++i) {
+      if (rows[i] == kNone) continue;
+      const u64 head = rows[i].byte() % kLineBytes;
+      mem_.flush_lines(PoolOffset::from_raw(rows[i].raw() - head),
+                       line_ceil(head + bytes) / kLineBytes);
+    }
+  }
+  bool fetch(std::byte *to, u64 stride, const Place *rows, u64 n, u64 bytes) {
+    for (u64 i = 0; i < n; ++i) {
+      if (rows[i] != kNone && !fetch_row(to + i * stride, rows[i], bytes)) return false;
+    }
+    return true;
+  }
+
+private:
+  bool fetch_row(std::byte *to, PoolOffset from, u64 bytes) {
     alignas(kLineBytes) std::byte stage[kLineBytes];
     while (bytes > 0) {
       const u64 head = from.byte() % kLineBytes;
       const u64 n = std::min(bytes, kLineBytes - head);
       const PoolOffset line = PoolOffset::from_raw(from.raw() - head);
-      if (!mem.fetch_lines(stage, line, 1, kNoOffset, nullptr, 0)) return false;
+      if (!mem_.fetch_lines(stage, line, 1, kNoOffset, nullptr, 0)) return false;
       std::memcpy(to, stage + head, n);
       to += n;
       from = from + n;
@@ -447,15 +468,32 @@ bool fetch_bytes(M &mem, std::byte *to, PoolOffset from, u64 bytes) {
     }
     return true;
   }
-}
+  M &mem_;
+};
 
-// ---- rows ----------------------------------------------------------------------------------------
+template <PoolMemory M>
+  requires requires(M m) { typename M::RowPlace; }
+class Rows<M> {
+public:
+  using Place = typename M::RowPlace;
+  static constexpr Place kNone = Place{};
+  explicit Rows(M &mem) : mem_(mem) {}
+
+  Place place(PoolOffset off) const { return mem_.row_place(off); }
+  void flush(const Place *rows, u64 n, u64 bytes) { mem_.flush_rows(rows, n, bytes); }
+  bool fetch(std::byte *to, u64 stride, const Place *rows, u64 n, u64 bytes) {
+    return mem_.fetch_rows(to, stride, rows, n, bytes);
+  }
+
+private:
+  M &mem_;
+};
 
 template <PoolMemory M, class Blocks>
 class RowReader {
 public:
   RowReader(M &mem, const Blocks &blocks, const RowsPlan &plan)
-      : mem_(mem), blocks_(blocks), plan_(plan) {}
+      : mem_(mem), rows_(mem), blocks_(blocks), plan_(plan), inverse_(~u64{0} / plan.rows_per_block) {}
 
   int run() {
     const u64 row_lines = plan_.row_bytes / kLineBytes + 2;
@@ -469,77 +507,67 @@ public:
   }
 
 private:
+  using Place = typename Rows<M>::Place;
+
   // All lines of the chunk are flushed, then one fence, then all are loaded.
   bool read_chunk(u64 first, u64 count) {
-    mem_.fence();
+    bool broken = false;
     for (u64 i = 0; i < count; ++i) {
-      place_[i] = kNoOffset;
       const std::int64_t row = plan_.rows[first + i];
-      if (row < 0) continue;
-      place_[i] = locate(static_cast<u64>(row));
-    }
-    mem_.fence();
-    for (u64 i = 0; i < std::min(kRowsAhead, count); ++i) prefetch(i);
-    for (u64 i = 0; i < count; ++i) {
-      if (i + kRowsAhead < count) prefetch(i + kRowsAhead);
-      if (plan_.rows[first + i] < 0) continue;
-      std::byte *to = plan_.local.base + plan_.local_offset + (first + i) * plan_.local_stride;
-      const bool ok = place_[i] != kNoOffset
-                          ? fetch_bytes(mem_, to, place_[i], plan_.row_bytes)
-                          : fetch_broken(static_cast<u64>(plan_.rows[first + i]), to);
-      if (!ok) return false;
-    }
-    return true;
-  }
-
-  // Flushes the row's lines. Its place, or kNoOffset if it is broken over pieces.
-  PoolOffset locate(u64 row) {
-    u64 run = 0;
-    const PoolOffset off = place_of(row, 0, run);
-    if (run >= plan_.row_bytes) {
-      flush(off, plan_.row_bytes);
-      return off;
-    }
-    for (u64 done = 0; done < plan_.row_bytes;) {
-      const PoolOffset part = place_of(row, done, run);
-      const u64 n = std::min(run, plan_.row_bytes - done);
-      flush(part, n);
-      done += n;
-    }
-    return kNoOffset;
-  }
-  bool fetch_broken(u64 row, std::byte *to) {
-    for (u64 done = 0; done < plan_.row_bytes;) {
       u64 run = 0;
-      const PoolOffset part = place_of(row, done, run);
-      const u64 n = std::min(run, plan_.row_bytes - done);
-      if (!fetch_bytes(mem_, to + done, part, n)) return false;
-      done += n;
+      Place place = Rows<M>::kNone;
+      if (row >= 0) {
+        const PoolOffset off = place_of(static_cast<u64>(row), 0, run);
+        if (run >= plan_.row_bytes) [[likely]] {
+          place = rows_.place(off);
+        } else {
+          broken = true;
+        }
+      }
+      place_[i] = place;
+    }
+    std::byte *to = plan_.local.base + plan_.local_offset + first * plan_.local_stride;
+    mem_.fence();
+    rows_.flush(place_, count, plan_.row_bytes);
+    mem_.fence();
+    if (!rows_.fetch(to, plan_.local_stride, place_, count, plan_.row_bytes)) return false;
+    return !broken || fetch_broken(first, count, to);
+  }
+  // Rows that lie in several pieces, part by part: they are few.
+  bool fetch_broken(u64 first, u64 count, std::byte *to) {
+    for (u64 i = 0; i < count; ++i) {
+      const std::int64_t row = plan_.rows[first + i];
+      if (row < 0 || place_[i] != Rows<M>::kNone) continue;
+      for (u64 done = 0; done < plan_.row_bytes;) {
+        u64 run = 0;
+        const Place place = rows_.place(place_of(static_cast<u64>(row), done, run));
+        const u64 bytes = std::min(run, plan_.row_bytes - done);
+        rows_.flush(&place, 1, bytes);
+        mem_.fence();
+        if (!rows_.fetch(to + i * plan_.local_stride + done, 0, &place, 1, bytes)) return false;
+        done += bytes;
+      }
     }
     return true;
   }
   PoolOffset place_of(u64 row, u64 inside, u64 &ret_run) const {
-    const u64 block = row / plan_.rows_per_block;
-    const u64 offset =
-        plan_.block_offset + (row - block * plan_.rows_per_block) * plan_.row_stride + inside;
-    return PieceCursor(blocks_(block)).at(offset, ret_run);
-  }
-  void flush(PoolOffset off, u64 bytes) {
-    const u64 head = off.byte() % kLineBytes;
-    mem_.flush_lines(PoolOffset::from_raw(off.raw() - head), line_ceil(head + bytes) / kLineBytes);
-  }
-  void prefetch(u64 i) {
-    if (place_[i] == kNoOffset) return;
-    const u64 head = place_[i].byte() % kLineBytes;
-    const u64 lines = std::min(line_ceil(head + plan_.row_bytes) / kLineBytes, u64{8});
-    const PoolOffset line = PoolOffset::from_raw(place_[i].raw() - head);
-    for (u64 k = 0; k < lines; ++k) mem_.prefetch(line + k * kLineBytes);
+    // The quotient by the inverse is right or one too small: rows stay below 2^63.
+    u64 block = static_cast<u64>(static_cast<unsigned __int128>(row) * inverse_ >> 64);
+    u64 in_block = row - block * plan_.rows_per_block;
+    if (in_block >= plan_.rows_per_block) {
+      ++block;
+      in_block -= plan_.rows_per_block;
+    }
+    return PieceCursor(blocks_(block))
+        .at(plan_.block_offset + in_block * plan_.row_stride + inside, ret_run);
   }
 
   M &mem_;
+  Rows<M> rows_;
   const Blocks &blocks_;
   const RowsPlan &plan_;
-  PoolOffset place_[kRowChunkMax];
+  u64 inverse_;
+  Place place_[kRowChunkMax];
 };
 
 }  // namespace detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measuring stick: what this machine does with the bare instructions and none of kvpool around
+// them. `kvpool bench` prints every figure beside one of these loops, measured in the same run. Nothing
+// in the library calls them; they stand here because only arch may hold such instructions.
+//
+// They use the instruction set of `choice` as the verbs do. Pointers are line addresses unless said
+// otherwise. No statistics, no fault handling, no checks.
+#pragma once
+
+#include <span>
+
+#include "arch/x86_memory.hpp"
+
+namespace kvpool::bare {
+
+inline constexpr u64 kReadWindowBytes = 64 * 1024;
+
+// Streams lines past the caches, then a store fence.
+void stream(const X86Choice &choice, std::byte *to, const std::byte *from, u64 lines);
+
+// Reads lines flushed ahead: while a window is copied, the one behind it is flushed line by line, with
+// one full fence a window.
+void read_ahead(const X86Choice &choice, std::byte *to, const std::byte *from, u64 lines,
+                u64 window_bytes = kReadWindowBytes);
+
+// The same without overlap: flush a window, full fence, copy it.
+void read_plain(const X86Choice &choice, std::byte *to, const std::byte *from, u64 lines,
+                u64 window_bytes = kReadWindowBytes);
+
+// Flushes the lines of a list as one batch between two full fences, then loads a word of each.
+u64 random_lines(const X86Choice &choice, const std::byte *base, std::span<const u64> lines,
+                 bool prefetch);
+
+// One row after the other: full fence, flush its lines, full fence, copy. Offsets in bytes.
+void row_by_row(const X86Choice &choice, std::byte *to, const std::byte *base,
+                std::span<const u64> offsets, u64 row_bytes);
+
+// Copies the rows without any flush: what plain cached memory would do.
+void rows_cached(const X86Choice &choice, std::byte *to, const std::byte *base,
+                 std::span<const u64> offsets, u64 row_bytes);
+
+// Ping-pong: one side posts a sealed line with a number, the other waits for that number.
+void post(const X86Choice &choice, std::byte *line, u64 number);
+void await(const X86Choice &choice, const std::byte *line, u64 number);
+
+// Acquires lines in a row as one wave (fence, flush, fence), loads each and takes its CRC.
+u32 acquire_lines(const X86Choice &choice, const std::byte *lines, u64 n);
+
+}  // namespace kvpool::bare
