@@ -60,6 +60,7 @@ private:
   }
 
   static constexpr u32 kFirstEpoch = media::make_epoch(1, 0);
+  static constexpr u16 kNobody = 0xFFFF;  // the first activation is format's own
 
   void write_area() {
     pen_.open(geo_.area_at(0, 0), kFirstEpoch);
@@ -85,6 +86,7 @@ private:
       media::ClaimLine claim{};
       claim.index_groups = geo_.index_groups;
       if (slot == 0) claim.claimed = claim.active = kFirstEpoch;
+      claim.claimed_member = claim.active_member = kNobody;
       for (u32 copy = 0; copy < 2; ++copy) {
         const PoolOffset at = geo_.claim_at(copy, slot);
         write(at, sealer_.sealed(claim, at, 0));

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/context.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "media/superblock.hpp"
+
+namespace kvpool::store {
+
+namespace {
+
+constexpr u64 kMillisecond = 1'000'000;
+
+int fail(std::string *why, int err, std::string text) {
+  if (why != nullptr) *why = std::move(text);
+  return err;
+}
+
+u64 first_word(const backend::Id128 &id) {
+  u64 word;
+  std::memcpy(&word, id.data(), sizeof word);
+  return word;
+}
+
+}  // namespace
+
+// ---- life ------------------------------------------------------------------------------------------
+
+int Context::open(const char *address, const ContextOptions &options,
+                  std::unique_ptr<Context> &ret_context, std::string *why) {
+  std::unique_ptr<Context> context(new Context(options));
+  if (int err = context->start(address, why)) return err;
+  ret_context = std::move(context);
+  return 0;
+}
+
+int Context::start(const char *address, std::string *why) {
+  void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return fail(why, -ENOMEM, "no memory");
+  *static_cast<u64 *>(page) = 1;
+  alive_page_ = static_cast<const u64 *>(page);
+  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) {
+    return fail(why, -ENOTSUP, "the kernel has no MADV_WIPEONFORK (Linux 4.14 or newer is needed)");
+  }
+  if (int err = open_memory(address, why)) return err;
+  scratch_ = std::make_unique<ScratchPool>(
+      std::min(kBlockBytesMax, geometry_.pool_bytes()));
+  if (int err = async_.start(options_.workers)) return fail(why, err, "no event descriptor");
+  member_ = std::make_unique<Member>(*env_, geometry_);
+  store_ = std::make_unique<Store<ProcessEnv>>(*member_);
+  host_stamp_ = first_word(backend::machine_id()) ^ first_word(backend::boot_nonce());
+  if (int err = join(why)) return err;
+  if (options_.read_only) return 0;
+  keeper_ = std::thread([this] { keep(); });
+  if (options_.embedded_owner) {
+    server_ = std::thread([this] { serve(0); });
+    const int owner = wait_owner(deadline_of(options_.deadline_ns));
+    if (owner == 0) return fail(why, -ETIMEDOUT, address_ + ": no owner serves in time");
+    if (owner < 0) return explain(owner, why);
+  }
+  return 0;
+}
+
+int Context::open_memory(const char *text, std::string *why) {
+  backend::Address address;
+  if (auto s = backend::parse_address(text, address); !s.ok()) return fail(why, s.err, s.what);
+  address_ = address.text;
+  const auto mode =
+      options_.read_only ? backend::OpenMode::kReadOnly : backend::OpenMode::kReadWrite;
+  const backend::OpenOptions how{.populate = options_.huge};
+  if (auto s = backend::Backend::open(address, mode, how, backend_); !s.ok()) {
+    return fail(why, s.err, s.what);
+  }
+  media::MappedReader::Device devices[media::kMaxDevices];
+  u32 count = 0;
+  for (const backend::DeviceSpan &d : backend_->devices()) devices[count++] = {d.base, d.bytes};
+  media::MappedReader reader(devices, count);
+  media::SuperblockRead superblock;
+  std::string said;
+  if (int err = media::read_superblock(reader, superblock, &said)) {
+    if (err == -EPROTONOSUPPORT) err = -ENOTSUP;
+    if (err == -ENODATA) said += "; `kvpool format` makes one";
+    return fail(why, err, address_ + ": " + said);
+  }
+  geometry_ = superblock.geometry;
+  if (backend_->host_id() >= geometry_.host_count) {
+    return fail(why, -EINVAL,
+                address_ + ": host id " + std::to_string(backend_->host_id()) +
+                    " is not below the store's " + std::to_string(geometry_.host_count) + " hosts");
+  }
+  env_ = std::make_unique<ProcessEnv>(*backend_);
+  return 0;
+}
+
+int Context::join(std::string *why) {
+  if (options_.read_only) {
+    const int err = member_->attach();
+    return err == 0 ? 0 : fail(why, err == -ESTALE ? -EIDRM : err, address_ + ": no active owner area");
+  }
+  pool::MemberOptions how;
+  how.host = backend_->host_id();
+  how.group = options_.engine_id;
+  how.rank = static_cast<u16>(options_.rank);
+  how.world = static_cast<u16>(options_.world);
+  how.pid = static_cast<u32>(getpid());
+  how.name = options_.name;
+  const int err = member_->join(how);
+  if (err == -EUSERS) {
+    return fail(why, err,
+                address_ + ": all " + std::to_string(geometry_.members_per_host) +
+                    " member slots of host " + std::to_string(how.host) + " are taken");
+  }
+  if (err == -ESTALE) return fail(why, -EIDRM, address_ + ": was formatted anew just now");
+  if (err) return fail(why, err, address_ + ": no area of any owner can be read; try `kvpool check`");
+  return 0;
+}
+
+Context::~Context() {
+  if (alive_page_ != nullptr && forked()) {
+    abandon();
+  } else {
+    async_.stop();
+    stop_serving();
+    if (server_.joinable()) server_.join();
+    {
+      std::lock_guard guard(keeper_mutex_);
+      closing_ = true;
+    }
+    keeper_wake_.notify_all();
+    if (keeper_.joinable()) keeper_.join();
+    if (member_) member_->leave();
+  }
+  if (alive_page_ != nullptr) munmap(const_cast<u64 *>(alive_page_), 4096);
+}
+
+// In a forked child the threads do not exist, and the slot, its lease and its locks are the parent's.
+void Context::abandon() {
+  async_.abandon();
+  if (server_.joinable()) server_.detach();
+  if (keeper_.joinable()) keeper_.detach();
+}
+
+void Context::log(LogLevel level, const std::string &text) {
+  if (!options_.log || level > options_.log_level) return;
+  std::lock_guard guard(log_mutex_);
+  options_.log(level, text.c_str());
+}
+
+TicketScope Context::scope() {
+  TicketScope scope;
+  std::memcpy(scope.uuid, geometry_.uuid, sizeof scope.uuid);
+  scope.life_nonce = geometry_.nonce;
+  scope.incarnation = member_->incarnation();
+  scope.group = options_.engine_id != 0 ? options_.engine_id : scope.incarnation;
+  scope.host_stamp = host_stamp_;
+  return scope;
+}
+
+// ---- the keeper ------------------------------------------------------------------------------------
+
+// Renews the lease often enough that one late wake-up costs nothing.
+void Context::keep() {
+  const u64 every = std::clamp<u64>(geometry_.lease_ms / 40, 10, 100);
+  std::unique_lock lock(keeper_mutex_);
+  while (!keeper_wake_.wait_for(lock, std::chrono::milliseconds(every), [this] { return closing_; })) {
+    lock.unlock();
+    if (!gone_.load() && member_->tick() == -ESTALE) rejoin();
+    lock.lock();
+  }
+}
+
+// This incarnation is dead for ever. What it reserved and pinned went with it; a new one takes its slot
+// once nobody writes under the old one any more.
+void Context::rejoin() {
+  std::unique_lock life(life_);
+  if (member_->claims().read().gone) {
+    gone_.store(true);
+    log(LogLevel::kError, address_ + ": the store was formatted anew; open it again");
+    return;
+  }
+  reservations_.clear();
+  pins_.clear();
+  if (const int err = member_->rejoin()) {
+    log(LogLevel::kWarning, address_ + ": lost its lease, and cannot join anew yet: " +
+                                std::strerror(-err));
+    return;
+  }
+  ContextCounters::add(counters_.rejoins, 1);
+  log(LogLevel::kWarning, address_ + ": lost its lease and joined anew; reservations and pins are gone");
+}
+
+// ---- serving ---------------------------------------------------------------------------------------
+
+bool Context::serving_over(u64 until_ns) const {
+  return stop_serving_.load() || (until_ns != 0 && monotonic_ns() >= until_ns);
+}
+
+int Context::take_standby(u32 &ret_slot) {
+  for (u32 slot = 0; slot < geometry_.standby_count; ++slot) {
+    const u8 host = geometry_.standby_host[slot];
+    if (host != 255 && host != backend_->host_id()) continue;
+    if (!env_->try_lock(pool::LockKind::kStandby, slot)) continue;
+    ret_slot = slot;
+    return 0;
+  }
+  return -EUSERS;
+}
+
+int Context::serve(u64 until_ns) {
+  if (options_.read_only) return -EROFS;
+  if (serving_.exchange(true)) return -EBUSY;
+  const bool embedded = server_.get_id() == std::this_thread::get_id();
+  int result = 0;
+  while (result == 0 && !serving_over(until_ns)) {
+    u32 slot = 0;
+    if (take_standby(slot) != 0) {
+      if (!embedded) {
+        result = -EUSERS;
+        break;
+      }
+      env_->sleep_ns(200 * kMillisecond);
+      continue;
+    }
+    while (!serving_over(until_ns) && !owner_gone(slot)) env_->sleep_ns(20 * kMillisecond);
+    if (!serving_over(until_ns)) {
+      Member member(*env_, geometry_);
+      pool::MemberOptions how;
+      how.host = backend_->host_id();
+      how.pid = static_cast<u32>(getpid());
+      how.standby_slot = static_cast<u8>(slot);
+      how.name = "owner";
+      result = member.join(how);
+      if (result == 0) {
+        Owner owner(*env_, member);
+        result = owner.take_over(slot);
+        if (result == 0) result = serve_once(owner, until_ns);
+        member.leave();
+      }
+    }
+    env_->unlock(pool::LockKind::kStandby, slot);
+    if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
+      result = member_->claims().read().gone ? -EIDRM : 0;
+      env_->sleep_ns(env_->random() % (20 * kMillisecond));
+    }
+  }
+  serving_.store(false);
+  stop_serving_.store(false);
+  if (result != 0) {
+    log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
+  }
+  return result;
+}
+
+// Serves until the end, or until this owner is outbid (-ESTALE).
+int Context::serve_once(Owner &owner, u64 until_ns) {
+  ContextCounters::add(counters_.takeovers, 1);
+  if (const int err = events_.open(geometry_.uuid, owner.epoch())) {
+    log(LogLevel::kWarning, std::string("no events: ") + std::strerror(-err));
+  }
+  log(LogLevel::kInfo, address_ + ": serving as owner, epoch " + std::to_string(owner.epoch()));
+  constexpr u64 kNumbersEvery = 10 * kMillisecond;
+  u64 numbers_due = 0;
+  int result = 0;
+  for (u64 steps = 0;; ++steps) {
+    if (steps % 64 == 0) {
+      const u64 now = monotonic_ns();
+      if (serving_over(until_ns)) break;
+      if (now >= numbers_due) {
+        numbers_due = now + kNumbersEvery;
+        publish_owner_numbers(owner);
+      }
+    }
+    const int served = owner.step();
+    if (served < 0) {
+      result = served;
+      break;
+    }
+    if (served > 0) continue;
+    if (const u64 idle = owner.idle_ns(); idle > 0) {
+      env_->sleep_ns(idle);
+      steps |= 63;  // slow steps look at the end each time
+    }
+  }
+  publish_owner_numbers(owner);
+  owner.stop();
+  events_.close();
+  std::lock_guard guard(numbers_mutex_);
+  numbers_valid_ = false;
+  return result;
+}
+
+void Context::publish_owner_numbers(const Owner &owner) {
+  std::lock_guard guard(numbers_mutex_);
+  numbers_.stats = owner.stats();
+  numbers_.epoch = owner.epoch();
+  numbers_.free_bytes = owner.space().free_bytes();
+  numbers_valid_ = true;
+}
+
+bool Context::owner_numbers(OwnerNumbers &ret) {
+  std::lock_guard guard(numbers_mutex_);
+  if (!numbers_valid_) return false;
+  ret = numbers_;
+  return true;
+}
+
+// ---- who owns --------------------------------------------------------------------------------------
+
+// Whether the owner's heartbeat moved within the lease's length, as far as this context has looked.
+// Unknown counts as moving: a verdict needs L of silence.
+bool Context::heartbeat_moves(u32 slot, u64 incarnation) {
+  const PoolOffset at = geometry_.member_at(slot);
+  auto &memory = env_->memory();
+  memory.acquire(at, kLineBytes);
+  Line line;
+  u64 counter = 0;
+  bool left = false;
+  if (memory.load_line(at, line) && member_->claims().sealer().intact(line, at, 0)) {
+    const auto member = media::from_line<media::MemberLine>(line);
+    left = member.incarnation != incarnation ||
+           member.state == static_cast<u8>(media::MemberState::kLeft);
+    counter = member.counter;
+  }
+  if (left) return false;
+  const u64 now = monotonic_ns();
+  std::lock_guard guard(watch_mutex_);
+  if (watched_incarnation_ != incarnation || watched_counter_ != counter) {
+    watched_incarnation_ = incarnation;
+    watched_counter_ = counter;
+    watched_since_ns_ = now;
+  }
+  return now - watched_since_ns_ <= u64{geometry_.lease_ms} * kMillisecond;
+}
+
+int Context::owner_state() {
+  const pool::ClaimView view = member_->claims().read();
+  if (view.gone) return -EIDRM;
+  if (view.highest_active == 0) return -EUCLEAN;
+  if (view.active.active_incarnation == 0) return 0;  // as formatted: nobody served yet
+  const bool here = geometry_.host_of(view.active.active_member) == backend_->host_id();
+  backend::LockState lock{};
+  if (here && backend_->locks().query(backend::LockKind::kStandby, view.active_slot, lock) == 0 &&
+      lock == backend::LockState::kFree) {
+    return 0;
+  }
+  return heartbeat_moves(view.active.active_member, view.active.active_incarnation) ? 1 : 0;
+}
+
+// Whether the holder of standby slot `my_slot` should claim now.
+bool Context::owner_gone(u32 my_slot) {
+  const pool::ClaimView view = member_->claims().read();
+  if (view.gone || view.highest_active == 0) return true;  // the take-over says what is wrong
+  if (view.active_slot == my_slot) return true;  // its last holder is dead: the lock is ours
+  return owner_state() == 0;
+}
+
+int Context::wait_owner(u64 deadline) {
+  for (;;) {
+    const int state = owner_state();
+    if (state != 0) return state;
+    if (monotonic_ns() >= deadline) return 0;
+    env_->sleep_ns(2 * kMillisecond);
+  }
+}
+
+int Context::explain(int err, std::string *why) {
+  if (err >= 0) return err;
+  if (options_.read_only && err == -ESTALE && !member_->claims().read().gone) {
+    return fail(why, -EROFS, address_ + ": opened read-only");
+  }
+  switch (err) {
+    case -ESTALE:
+      if (gone_.load() || member_->claims().read().gone) {
+        return fail(why, -EIDRM, address_ + ": the store was formatted anew; open it again");
+      }
+      return fail(why, -ENOTCONN, address_ + ": this member lost its lease and is joining anew");
+    case -EAGAIN:
+    case -ETIMEDOUT:
+      if (owner_state() == 0) {
+        return fail(why, -EAGAIN, address_ + ": no owner serves this store; `kvpool serve " +
+                                      address_ + "` starts one");
+      }
+      if (err == -EAGAIN) return fail(why, err, address_ + ": the owner is changing; try again");
+      return fail(why, err, address_ + ": no answer before the deadline");
+    case -EUCLEAN: return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
+    case -ENOSPC: return fail(why, err, address_ + ": full, and nothing may be evicted");
+    case -EPERM: return fail(why, -ESHUTDOWN, "the namespace is bypassed");
+    case -ENOMEM: return fail(why, err, "no memory");
+    default: return fail(why, err, address_ + ": " + std::strerror(-err));
+  }
+}
+
+}  // namespace kvpool::store
