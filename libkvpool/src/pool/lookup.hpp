@@ -201,7 +201,7 @@ private:
     auto &mem = env_.memory();
     u32 match = 0;
     for (u32 j = 0; j < media::kGroupLines; ++j) {
-      u64 first;
+      u64 first = 0;
       if (mem.load_word(group + j * kLineBytes, first)) match |= u32{first == word} << j;
     }
     return match;
@@ -221,7 +221,7 @@ private:
   // Whether a group sent keys to their second one; an unreadable flag counts as set.
   bool spills(PoolOffset group) {
     if (env_.mutant(Mutant::kLookupIgnoresSpill)) return false;
-    u64 word;
+    u64 word = 0;
     if (!env_.memory().load_word(group + 7 * sizeof(u64), word)) return true;
     return word >> 8 & media::kEntrySpill;
   }
@@ -277,7 +277,7 @@ private:
                     Hit &hit) {
     const u64 base = (group.byte() - entry_at(session, 0).byte()) / kLineBytes;
     for (u32 j = 0; j < media::kGroupLines; ++j) {
-      u64 first;
+      u64 first = 0;
       if (!env_.memory().load_word(group + j * kLineBytes, first) || first != key.w[0]) continue;
       media::Entry entry;
       const u32 number = static_cast<u32>(base + j);

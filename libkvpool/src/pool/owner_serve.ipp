@@ -96,7 +96,7 @@ u32 Owner<Env>::poll_members(bool all) {
       if (members_[slot].life != Life::kLive) continue;
       const PoolOffset at = geo_.doorbell_at(geo_.host_of(slot)) +
                             (slot % geo_.members_per_host) * sizeof(u32) / 8 * 8;
-      u64 word;
+      u64 word = 0;
       if (!mem.load_word(at, word)) continue;
       const u32 bell = static_cast<u32>(slot % geo_.members_per_host % 2 ? word >> 32 : word);
       if (bell == doorbell_seen_[slot]) continue;

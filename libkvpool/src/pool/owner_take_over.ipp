@@ -127,7 +127,7 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
     for (u32 i = x; i < std::min(space_.count(), x + media::kMapRecordsPerLine); ++i) {
       const PoolOffset at = geo_.map_word(base, i);
       media::MapRecord record{media::kHolderFormer, 0, media::kClassNone, 0, 0};
-      u64 word;
+      u64 word = 0;
       if (!mem.load_word(at, word) ||
           !claims_.sealer().unpack_map(word, at, base_epoch, record)) {
         env_.mark("scan_map_unreadable");
