@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 GOLDEN = Path(__file__).with_name("keys.json")
-DEFAULTS = {"layout": "hg-l-kv-t-h-d", "quant": "none", "padding": "none", "salt": "", "block_tokens": 16,
+DEFAULTS = {"name": "default", "layout": "hg-l-kv-t-h-d", "quant": "none", "padding": "none", "salt": "", "block_tokens": 16,
             "tp_groups": 1, "hash": "sha256", "components": []}
 DESCRIPTIONS = [
     {"model": "Qwen3-32B@main", "dtype": "bf16"},
     {"model": "Qwen3-32B@main", "dtype": "fp8_e4m3", "salt": "74656e616e7400ff", "hash": "blake2b"},
-    {"model": "DeepSeek-V3.2", "dtype": "fp8_e4m3", "layout": "l-t-c", "quant": "block128", "padding": "64",
+    {"name": "sixteen-bytes-ns", "model": "DeepSeek-V3.2", "dtype": "fp8_e4m3", "layout": "l-t-c", "quant": "block128", "padding": "64",
      "block_tokens": 64, "tp_groups": 8, "components": [["kv", 0, 0], ["indexer", 10240, 0], ["state", 4096, 2]]},
     {"model": "m", "dtype": "f32", "block_tokens": 1},
 ]
@@ -28,7 +28,7 @@ def canonical(description: dict) -> bytes:
         return name.encode() + b"=" + str(len(value)).encode() + b":" + value + b"\n"
 
     text = b"kvpool namespace 1\n"
-    for name in ("model", "dtype", "layout", "quant", "padding"):
+    for name in ("name", "model", "dtype", "layout", "quant", "padding"):
         text += line(name, description[name].encode())
     text += line("salt", bytes.fromhex(description["salt"]))
     for name in ("block_tokens", "tp_groups", "hash"):

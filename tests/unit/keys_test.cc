@@ -36,6 +36,7 @@ std::string unhex(const std::string &text) {
 
 Description from_json(const nlohmann::json &j) {
   Description d;
+  d.name = j["name"];
   d.model = j["model"];
   d.dtype = j["dtype"];
   d.layout = j["layout"];
@@ -57,6 +58,7 @@ std::vector<u32> golden_tokens(u32 count) {
 
 Description plain() {
   Description d;
+  d.name = "ns";
   d.model = "m@1";
   d.dtype = "bf16";
   return d;
@@ -107,6 +109,7 @@ Test(keys, every_member_enters_the_fingerprint) {
     change(d);
     cr_expect(seen.insert(fingerprint_of(d)).second, "a change left the fingerprint alone");
   };
+  differs([](Description &d) { d.name = "other"; });
   differs([](Description &d) { d.model = "m@2"; });
   differs([](Description &d) { d.dtype = "f32"; });
   differs([](Description &d) { d.layout = "l-t-c"; });
@@ -137,6 +140,8 @@ Test(keys, bad_descriptions_are_refused_by_name) {
     cr_expect(why.find(word) != std::string::npos, "'%s' does not name %s", why.c_str(), word);
     cr_expect_eq(check_description(d, nullptr), -EINVAL);
   };
+  refused("name", [](Description &d) { d.name.clear(); });
+  refused("name", [](Description &d) { d.name.assign(17, 'x'); });
   refused("model", [](Description &d) { d.model.clear(); });
   refused("dtype", [](Description &d) { d.dtype.clear(); });
   refused("auto", [](Description &d) { d.dtype = "auto"; });

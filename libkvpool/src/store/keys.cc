@@ -36,6 +36,9 @@ int refuse(std::string *why, std::string text) {
 }  // namespace
 
 int check_description(const Description &d, std::string *why) {
+  if (d.name.empty() || d.name.size() > kNameBytesMax) {
+    return refuse(why, "namespace: its name has 1 to 16 bytes");
+  }
   if (d.model.empty()) return refuse(why, "namespace: a model is required (name and revision)");
   if (d.dtype.empty()) return refuse(why, "namespace: a dtype is required, as \"bf16\"");
   if (lower_equal(d.dtype, "auto")) {
@@ -75,6 +78,7 @@ int check_description(const Description &d, std::string *why) {
 
 std::string canonical_description(const Description &d) {
   std::string text = "kvpool namespace 1\n";
+  append(text, "name", d.name);
   append(text, "model", d.model);
   append(text, "dtype", d.dtype);
   append(text, "layout", d.layout);

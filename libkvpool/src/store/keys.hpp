@@ -28,6 +28,7 @@ enum class HashKind : u32 { kSha256 = 0, kBlake2 = 1 };
 
 inline constexpr u64 kWrappedBytesMax = 256;
 inline constexpr u64 kSaltBytesMax = 256;
+inline constexpr u64 kNameBytesMax = 16;
 inline constexpr u32 kBlockTokensMax = 4096;
 inline constexpr u32 kComponentsMax = 8;
 
@@ -40,6 +41,7 @@ struct Component {
 
 // What the blocks of a namespace are. Everything here enters the fingerprint.
 struct Description {
+  std::string name;  // of the namespace, 1 to 16 bytes: two teams with one model stay apart
   std::string model;
   std::string dtype;
   std::string layout = "hg-l-kv-t-h-d";
