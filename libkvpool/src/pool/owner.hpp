@@ -77,6 +77,7 @@ private:
     u64 due_ns;
     u32 entry;
     u32 stamp;  // of the entry when it was hidden: a revival changes it
+    bool counted;  // in grace_bytes_
   };
   struct PinState {
     u64 until_ns = 0;

@@ -18,7 +18,7 @@ void Owner<Env>::hide(u32 number, media::EntryState state) {
   index_.set_state(number, state);
   pen_.write_entry_state(number, e);
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
-  grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
+  grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number), true});
   grace_bytes_ += entry_bytes(e);
   if (env_.mutant(Mutant::kGrantBeforeClear)) space_.detach(e.locator() * media::kLocatorUnit);
 }
@@ -111,6 +111,8 @@ template <PoolEnv Env>
 void Owner<Env>::evict_for(u8, u32 run) {
   if (pins_awaited_ > 0) return;
   const u32 length = std::max(1u, run);
+  const u64 room = space_.regions().extent_bytes() * length;
+  if (run == 0 && grace_bytes_ >= room) return;  // enough is on its way
   u32 best = SpaceMap::kNone;
   u64 best_stamp = ~u64{0};
   for (u32 i = 0; i < kExtentSamples; ++i) {
@@ -129,13 +131,12 @@ void Owner<Env>::evict_for(u8, u32 run) {
         draining = false;
       }
     }
-    if (!usable || newest >= best_stamp) continue;
-    if (draining && length == 1) return;  // one is on its way already
+    if (!usable || draining || newest >= best_stamp) continue;
     best_stamp = newest;
     best = first;
   }
   if (best == SpaceMap::kNone) {
-    evict_oldest(space_.regions().extent_bytes() * length);
+    evict_oldest(room);
     return;
   }
   env_.mark("evict_by_extent");
@@ -169,20 +170,21 @@ void Owner<Env>::run_graces() {
     const auto state = e.entry_state();
     const bool hidden =
         state == media::EntryState::kDraining || state == media::EntryState::kHidden;
-    grace_bytes_ -= std::min(grace_bytes_, entry_bytes(e));
+    if (g.counted) grace_bytes_ -= std::min(grace_bytes_, entry_bytes(e));
     if (!hidden || index_.stamp(g.entry) != g.stamp) continue;  // revived meanwhile
     const u64 pinned = pinned_until(g.entry);
     if (pinned > now) {
       env_.mark("grace_waits_for_pin");
-      later.push_back({pinned, g.entry, g.stamp});
+      later.push_back({pinned, g.entry, g.stamp, false});  // its space is not coming soon
       continue;
     }
     clear_entry(g.entry);
   }
   for (const Grace &g : later) {
-    grace_bytes_ += entry_bytes(index_.entry(g.entry));
     const auto at = std::upper_bound(grace_.begin(), grace_.end(), g,
-                                     [](const Grace &a, const Grace &b) { return a.due_ns < b.due_ns; });
+                                     [](const Grace &a, const Grace &b) {
+                                       return a.due_ns < b.due_ns;
+                                     });
     grace_.insert(at, g);
   }
 }

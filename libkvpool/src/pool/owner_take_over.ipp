@@ -212,7 +212,7 @@ void Owner<Env>::adopt_entry(u32 number) {
       index_.link(number, cleared ? kClearedList : ns);
       ns_bytes_[ns] += entry_bytes(entry);
     } else {
-      grace_.push_back({env_.now_ns() + u64{geo_.grace_us} * 1000, number, index_.stamp(number)});
+      grace_.push_back({env_.now_ns() + u64{geo_.grace_us} * 1000, number, index_.stamp(number), true});
       grace_bytes_ += entry_bytes(entry);
     }
   }
