@@ -25,6 +25,7 @@ struct Faults {
   int fallocate_error = 0;  // of every call: EOPNOTSUPP as on file systems without it
   int fallocates = 0;
   std::function<void()> before_lock;  // runs once, ahead of the next lock
+  std::function<void()> before_map;   // the same for the next shared mapping
 };
 Faults faults;
 
@@ -84,6 +85,9 @@ int fstatfs(int fd, struct statfs *fs) noexcept {
 
 void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset) noexcept {
   static const auto next = real<void *(void *, size_t, int, int, int, off_t)>("mmap");
+  if ((flags & MAP_SHARED) != 0) {
+    if (auto step = std::exchange(faults.before_map, nullptr)) step();
+  }
   return fails() ? MAP_FAILED : next(address, length, protection, flags, fd, offset);
 }
 
@@ -241,6 +245,14 @@ Test(backend_faults, file_removed_before_it_is_locked) {
   };
   expect_fail(Backend::remove(parse(text), false), -EAGAIN, "was removed meanwhile");
   cr_expect(must_open(text)->devices()[0].base[0] == std::byte{1});
+  // The same with a file just made by us.
+  std::filesystem::remove(dir.file("a"));
+  faults.before_lock = [&] {
+    cr_assert_eq(unlink(dir.file("a").c_str()), 0);
+    must_create(text)->devices()[0].base[0] = std::byte{2};
+  };
+  expect_create_fails(text, -EAGAIN, "was removed meanwhile");
+  cr_expect(must_open(text)->devices()[0].base[0] == std::byte{2});
 }
 
 Test(backend_faults, new_file_taken_by_another_format) {
@@ -279,8 +291,8 @@ Test(backend_faults, file_cut_between_open_and_use) {
   cr_expect(opened->recheck().ok());
   cr_assert_eq(truncate(dir.file("a").c_str(), kMiB), 0);
   expect_fail(opened->recheck(), -EUCLEAN, "truncated");
-  OpenOptions populate{true};
-  std::unique_ptr<Backend> again;
-  expect_fail(Backend::open(parse(text), OpenMode::kReadOnly, populate, again), -EUCLEAN,
-              "1048576");
+  expect_open_fails(text, -EUCLEAN, "1048576 bytes");
+  cr_assert_eq(truncate(dir.file("a").c_str(), 8 * kMiB), 0);
+  faults.before_map = [&] { cr_assert_eq(truncate(dir.file("a").c_str(), 4 * kMiB), 0); };
+  expect_open_fails(text, -EUCLEAN, "has 4194304 bytes, needs 8388608");
 }
