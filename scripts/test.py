@@ -8,12 +8,14 @@ that ran no test. The stages are data (`STAGES`), so that what is run can be rea
 """
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +34,7 @@ class Stage:
     targets: list[str]
     labels: str = ""   # regular expression over ctest labels; empty: all
     exclude: str = ""  # regular expression over test names
-    environment: dict[str, str] = field(default_factory=dict)
+    tidy: bool = False  # clang-tidy over library and tools
 
 
 RELEASE = Stage("release", "build", [], ["all", "unit_tests"])
@@ -47,8 +49,9 @@ STAGES = {
     ],
     "long": [
         Stage("clang", "build-clang",
-              ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_CXX_COMPILER=clang++-14", "-DKVPOOL_SIM_SEEDS=20000"],
-              ["all", "unit_tests"], labels="^(unit|model|sim|cli)$"),
+              ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_CXX_COMPILER=clang++-14", "-DKVPOOL_SIM_SEEDS=20000",
+               "-DKVPOOL_FUZZ_SECONDS=60"],
+              ["all", "unit_tests"], labels="^(unit|model|sim|cli|fuzz)$", tidy=True),
         Stage("debug", "build-debug",
               ["-DCMAKE_BUILD_TYPE=Debug", "-DKVPOOL_SIM_SEEDS=200", "-DKVPOOL_FUZZ_SECONDS=120"],
               ["all", "unit_tests"], labels="^(unit|cli|sim|fuzz)$"),
@@ -189,7 +192,7 @@ def run_ctest(stage: Stage) -> Counts:
         command += ["-L", stage.labels]
     if stage.exclude:
         command += ["-E", stage.exclude]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **stage.environment}, check=False)
+    done = subprocess.run(command, cwd=ROOT, check=False)
     if not junit.exists():
         timer.stop("ctest wrote no result")
         return Counts(failed=1)
@@ -206,6 +209,28 @@ def run_ctest(stage: Stage) -> Counts:
     return counts
 
 
+def run_tidy(stage: Stage) -> Counts:
+    """One test for each source of library and tools."""
+    timer = Timer(f"{stage.name}: clang-tidy")
+    commands = json.loads((ROOT / stage.folder / "compile_commands.json").read_text())
+    sources = sorted({entry["file"] for entry in commands
+                      if Path(entry["file"]).is_relative_to(ROOT / "libkvpool")
+                      or Path(entry["file"]).is_relative_to(ROOT / "tools")})
+
+    def judge(source: str) -> bool:
+        done = subprocess.run(["clang-tidy-14", "-p", stage.folder, "--quiet", source], cwd=ROOT, capture_output=True,
+                              text=True, check=False)
+        if done.returncode != 0:
+            print(done.stdout, flush=True)
+        return done.returncode == 0
+
+    with ThreadPoolExecutor(int(JOBS)) as pool:
+        good = list(pool.map(judge, sources))
+    counts = Counts(passed=good.count(True), failed=good.count(False) + (not good))
+    timer.stop(counts.line())
+    return counts
+
+
 def main() -> int:
     kind = sys.argv[1] if len(sys.argv) > 1 else "full"
     if kind not in STAGES:
@@ -215,6 +240,8 @@ def main() -> int:
     for stage in STAGES[kind]:
         if build(stage):
             total.add(run_ctest(stage))
+            if stage.tidy:
+                total.add(run_tidy(stage))
         else:
             total.failed += 1
     print(total.line(), flush=True)
