@@ -273,6 +273,9 @@ bool try_candidate(const FormatOptions &options, const Candidate &c, Geometry ba
   // each of them is a layout that works.
   for (int turn = 0; turn < 4; ++turn) {
     place_areas(g, options, payload, c.index_growth);
+    for (u32 d = 0; d < g.device_count; ++d) {
+      if (g.control_end(d) > g.device_bytes[d]) return placed;
+    }
     const RegionTable regions = make_regions(g);
     if (regions.extent_count() < kFewestExtents) return placed;
     ret = {g, regions};
@@ -381,10 +384,11 @@ int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *w
   if (plan_best(options, base, ret_layout)) return 0;
   const u64 needed = smallest_device_bytes(options);
   if (needed == 0) return fail(why, -ENOSPC, "no size up to 16 TiB can hold a store so formatted");
-  return fail(why, -ENOSPC,
-              "too small: %u device%s of %llu KiB; with these options a store needs %llu KiB%s",
-              options.device_count, options.device_count == 1 ? "" : "s",
-              static_cast<unsigned long long>(options.device_bytes[0] / kKiB),
+  const u64 *bytes = options.device_bytes;
+  const u64 least = *std::min_element(bytes, bytes + options.device_count);
+  return fail(why, -ENOSPC, "too small: %s %llu KiB; with these options a store needs %llu KiB%s",
+              options.device_count == 1 ? "the device has" : "the smallest device has",
+              static_cast<unsigned long long>(least / kKiB),
               static_cast<unsigned long long>(needed / kKiB),
               options.device_count == 1 ? "" : " on each device");
 }
