@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: the verifier finds nothing wrong with a good store and names each kind of damage.
-// How: a store built in memory; one damage at a time; the finding expected must be among those made.
+// How: a store built in memory; one damage at a time; the finding expected must be among those
+// made.
 #include <criterion/criterion.h>
 
 #include <functional>
