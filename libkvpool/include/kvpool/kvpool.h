@@ -108,7 +108,8 @@ enum kvpool_status {
   KVPOOL_STATUS_EXISTS = 1,
   KVPOOL_STATUS_MISS = 2,     /* no such block */
   KVPOOL_STATUS_PENDING = 3,  /* announced by another member, not there yet */
-  /* was replaced, evicted or cleared while it was read: buffers hold rubbish */
+  /* get: replaced or evicted while it was read, buffers hold rubbish; put: the namespace was cleared
+     since the key was made */
   KVPOOL_STATUS_STALE = 4,
   KVPOOL_STATUS_FULL = 5,     /* no room, and nothing that may be evicted */
   KVPOOL_STATUS_GONE = 6,     /* lost with its device, or the store was formatted anew */
@@ -116,7 +117,8 @@ enum kvpool_status {
   /* publish was sent, no answer could be accepted in time: ask again by kvpool_lookup() */
   KVPOOL_STATUS_DOUBT = 8,
   KVPOOL_STATUS_BYPASSED = 9, /* the namespace is bypassed */
-  KVPOOL_STATUS_RANGE = 10,   /* get: bytes beyond the end of the block were asked for */
+  KVPOOL_STATUS_RANGE = 10,   /* the plan does not fit the block or its memory, or overlaps */
+  KVPOOL_STATUS_UNTRIED = 11, /* the batch ended before this block: deadline, cancelled, no owner */
 };
 
 /*

@@ -128,6 +128,9 @@ public:
   ContextCounters &counters() { return counters_; }
   bool read_only() const { return options_.read_only; }
   TicketScope scope();
+  const std::byte *address_of(PoolOffset at) const {
+    return backend_->devices()[at.device()].base + at.byte();
+  }
   std::shared_mutex &life() { return life_; }
   void log(LogLevel level, const std::string &text);
 

@@ -9,6 +9,7 @@
 
 #include "pool/types.hpp"
 #include "store/block_layout.hpp"
+#include "store/tickets.hpp"
 #include "transfer/plan.hpp"
 
 namespace kvpool::store {
@@ -25,6 +26,8 @@ struct Scratch {
         hits(kScratchBlocks),
         open_blocks(kScratchBlocks),
         row_blocks(kScratchBlocks),
+        publications(kScratchBlocks),
+        tickets(kScratchBlocks),
         valid(std::make_unique<bool[]>(kScratchBlocks)),
         proven(std::make_unique<bool[]>(kScratchBlocks)) {}
 
@@ -51,6 +54,8 @@ struct Scratch {
   std::vector<pool::Hit> hits;
   std::vector<u32> open_blocks;  // numbers of the blocks that have no verdict yet
   std::vector<std::span<const transfer::Piece>> row_blocks;
+  std::vector<pool::Publication> publications;
+  std::vector<Ticket> tickets;
   std::unique_ptr<bool[]> valid;
   std::unique_ptr<bool[]> proven;
   PoolOffset touched[media::kMaxDevices]{};

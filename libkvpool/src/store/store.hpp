@@ -31,6 +31,7 @@ enum class BlockStatus : std::int32_t {
   kDoubt = 8,
   kBypassed = 9,
   kRange = 10,
+  kUntried = 11,
 };
 
 enum class Verify : u8 { kDefault = 0, kAlways = 1, kSample = 2, kOff = 3 };
@@ -47,7 +48,7 @@ struct PutBlock {
   u64 payload_bytes = 0;  // whole lines
   MemoryPlan plan;
   // Result. `error` says more where status is not enough: -errno of what went wrong.
-  BlockStatus status = BlockStatus::kFull;
+  BlockStatus status = BlockStatus::kUntried;
   int error = 0;
   u64 version = 0;
 };
@@ -58,7 +59,7 @@ struct GetBlock {
   bool by_key = true;     // false: only this hit will do (a ticket)
   MemoryPlan plan;
   // Result.
-  BlockStatus status = BlockStatus::kMiss;
+  BlockStatus status = BlockStatus::kUntried;
   pool::MissReason reason = pool::MissReason::kNone;
   int error = 0;
   u64 bytes_read = 0;
@@ -95,10 +96,10 @@ public:
 
   // Stores `blocks` one window after another; each block's status says how it fared. Returns 0 or what
   // ended the batch early: -ESTALE (this member is dead or the store gone), -EAGAIN (no owner),
-  // -ETIMEDOUT, -ECANCELED. Blocks that were not tried say so by `error`.
+  // -ETIMEDOUT, -ECANCELED. Blocks that were not tried are kUntried.
   int put(pool::NsRef ns, std::span<PutBlock> blocks, u64 deadline,
           const std::atomic<bool> *cancelled, Scratch &scratch) {
-    for (PutBlock &block : blocks) block.error = -EAGAIN;
+    for (PutBlock &block : blocks) block.status = BlockStatus::kUntried;
     for (u64 done = 0; done < blocks.size();) {
       if (cancelled && cancelled->load(std::memory_order_relaxed)) return -ECANCELED;
       u64 n = 1;
@@ -115,7 +116,7 @@ public:
   // Reads `blocks` (at most kBatchMax). 0, -ESTALE, -EAGAIN (areas change too fast), -ECANCELED,
   // -ETIMEDOUT; statuses hold for what was tried.
   int get(pool::NsRef ns, std::span<GetBlock> blocks, const GetOptions &options, Scratch &scratch) {
-    for (GetBlock &block : blocks) block.error = -EINPROGRESS;
+    for (GetBlock &block : blocks) block.status = BlockStatus::kUntried;
     u32 open = 0;
     for (u32 i = 0; i < blocks.size(); ++i) scratch.open_blocks[open++] = i;
     for (int attempt = 0; open > 0; ++attempt) {
@@ -177,6 +178,14 @@ public:
     return load_checks(layout, from, to, &target.nonce, scratch);
   }
 
+  // The second look at one hit alone.
+  int validate_one(const pool::Hit &hit, Scratch &scratch, bool &ret_valid) {
+    scratch.hits[0] = hit;
+    if (int err = validate(1, scratch)) return err;
+    ret_valid = scratch.valid[0];
+    return 0;
+  }
+
 private:
   auto &mem() { return env_.memory(); }
 
@@ -216,6 +225,8 @@ private:
       blocks[i].error = write_block(blocks[i], reserved[i], scratch, check_hash);
       if (blocks[i].error) {
         member_.abort(reserved[i]);
+        blocks[i].status = BlockStatus::kRange;  // the plan; a dead member's blocks are untried
+        if (blocks[i].error == -ESTALE) blocks[i].status = BlockStatus::kUntried;
         continue;
       }
       pool::Publication &p = publications[ready];
@@ -236,7 +247,7 @@ private:
       if (err == -ESTALE && publications[j].result == -EINPROGRESS) publications[j].result = err;
       finish_put(blocks[which[j]], publications[j]);
     }
-    return err == -ETIMEDOUT && ready > 0 ? 0 : err;
+    return err;
   }
 
   void finish_put(PutBlock &block, const pool::Publication &p) {
@@ -251,7 +262,7 @@ private:
       case -EAGAIN:
       case -ETIMEDOUT:  // never posted: the block is still in hand
         member_.abort(p.block);
-        block.status = BlockStatus::kFull;
+        block.status = BlockStatus::kUntried;
         break;
       default: block.status = BlockStatus::kStale; break;
     }
