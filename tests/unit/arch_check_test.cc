@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: the payload check is what Documentation/format.md says, the same in every vector form and order,
-// binds position and length, and errs no more often than a random function would.
-// How: vectors, comparison with the plain form on random pieces, and a model scaled to 16 bits in which
-// misses are frequent enough to be counted.
+// Shows: the payload check is what Documentation/format.md says, the same in every vector form and
+// order, binds position and length, and errs no more often than a random function would.
+// How: vectors, comparison with the plain form on random pieces, and a model scaled to 16 bits in
+// which misses are frequent enough to be counted.
 #include <criterion/criterion.h>
 
 #include <cmath>
@@ -63,7 +63,8 @@ Test(arch_check, every_vector_form_equals_the_plain_one_while_it_copies) {
   auto *pool = reinterpret_cast<std::byte *>(
       (reinterpret_cast<u64>(pool_bytes.data()) + kLineBytes - 1) & ~(kLineBytes - 1));
   const DeviceMapping devices[] = {{pool, kSegmentBytes}};
-  std::vector<std::byte> local(kSegmentBytes + 2 * kLineBytes), back(kSegmentBytes + 2 * kLineBytes);
+  std::vector<std::byte> local(kSegmentBytes + 2 * kLineBytes),
+      back(kSegmentBytes + 2 * kLineBytes);
   int forms = 0;
   for (const Isa isa : {Isa::kSse2, Isa::kAvx2, Isa::kAvx512, Isa::kMovdir64b}) {
     X86Choice choice;
@@ -75,9 +76,11 @@ Test(arch_check, every_vector_form_equals_the_plain_one_while_it_copies) {
       const u64 lines = random.below(round % 10 == 0 ? kSegmentLines + 1 : 20);
       const u64 first = random.below(kSegmentLines);
       const u64 skew = random.below(kLineBytes);
-      for (u64 i = 0; i < lines * kLineBytes; ++i) local[skew + i] = static_cast<std::byte>(random());
+      for (u64 i = 0; i < lines * kLineBytes; ++i)
+        local[skew + i] = static_cast<std::byte>(random());
       CheckLanes start;
-      for (u64 i = 0; i < 8; ++i) start.p[i] = random(), start.q[i] = random(), start.d[i] = random();
+      for (u64 i = 0; i < 8; ++i)
+        start.p[i] = random(), start.q[i] = random(), start.d[i] = random();
       CheckLanes plain = start, streamed = start, fetched = start, ahead = start, added = start;
       check_add_reference(plain, local.data() + skew, lines, first);
       mem.stream_lines(PoolOffset(0, 0), local.data() + skew, lines, &streamed, first);
@@ -87,11 +90,13 @@ Test(arch_check, every_vector_form_equals_the_plain_one_while_it_copies) {
       for (CheckLanes *lanes : {&fetched, &ahead}) {
         std::memset(back.data(), 0, back.size());
         const PoolOffset flush_at = lanes == &ahead ? PoolOffset(0, 0) : kNoOffset;
-        cr_assert(mem.fetch_lines(back.data() + skew, PoolOffset(0, 0), lines, flush_at, lanes, first));
+        cr_assert(
+            mem.fetch_lines(back.data() + skew, PoolOffset(0, 0), lines, flush_at, lanes, first));
         cr_assert(same(*lanes, plain), "%s fetch", isa_name(isa));
         cr_assert_eq(std::memcmp(pool, back.data() + skew, lines * kLineBytes), 0);
         for (u64 i = 0; i < skew; ++i) cr_assert_eq(back[i], std::byte{0});
-        for (u64 i = skew + lines * kLineBytes; i < back.size(); ++i) cr_assert_eq(back[i], std::byte{0});
+        for (u64 i = skew + lines * kLineBytes; i < back.size(); ++i)
+          cr_assert_eq(back[i], std::byte{0});
       }
       mem.payload_ops().add(added, local.data() + skew, lines, first);
       cr_assert(same(added, plain), "%s add", isa_name(isa));
@@ -133,7 +138,7 @@ Test(arch_check, every_single_bit_flip_of_a_line_is_seen) {
   cr_assert_eq(check_of(bytes), before);
 }
 
-// ---- the construction with 16-bit words: 8-bit halves, 16-bit sums, a 16-bit digest ---------------
+// ---- the construction with 16-bit words: 8-bit halves, 16-bit sums, a 16-bit digest -------------
 
 namespace {
 
@@ -156,7 +161,8 @@ u16 model_check(const Model &m, const ModelKeys &keys) {
   u16 p[8] = {}, q[8] = {}, d[8] = {};
   for (int i = 0; i < kModelLines; ++i) {
     u16 u[8];
-    for (int k = 0; k < 8; ++k) u[k] = static_cast<u16>(m.w[i][k] ^ (keys.base[k] + i * keys.step[k]));
+    for (int k = 0; k < 8; ++k)
+      u[k] = static_cast<u16>(m.w[i][k] ^ (keys.base[k] + i * keys.step[k]));
     for (int k = 0; k < 8; ++k) {
       p[k] = static_cast<u16>(p[k] + (u[k] & 255) * (u[k] >> 8));
       q[k] = static_cast<u16>(q[k] + (u[k] & 255) * (u[k ^ 1] >> 8));
@@ -171,15 +177,28 @@ u16 model_check(const Model &m, const ModelKeys &keys) {
 }
 
 // Damages of memory that loses or mixes lines. True if `m` changed.
-enum Damage { kFlip, kFlipZero, kTwoFlips, kSameBitTwice, kSwap, kZeroed, kTorn, kWordMoved, kRotated, kDamages };
-const char *const kDamageNames[] = {"bit flip",      "bit flip in zeros", "two bit flips",
-                                    "same bit in two lines", "lines swapped", "line zeroed",
-                                    "line torn",     "word moved to another line", "rotated by a line"};
+enum Damage {
+  kFlip,
+  kFlipZero,
+  kTwoFlips,
+  kSameBitTwice,
+  kSwap,
+  kZeroed,
+  kTorn,
+  kWordMoved,
+  kRotated,
+  kDamages
+};
+const char *const kDamageNames[] = {
+    "bit flip",         "bit flip in zeros", "two bit flips", "same bit in two lines",
+    "lines swapped",    "line zeroed",       "line torn",     "word moved to another line",
+    "rotated by a line"};
 
 void damage(Model &m, int kind, Random &random) {
   const u64 r = random();
   const int i = r & 15, j = (i + 1 + (r >> 4) % 15) & 15, k = r >> 8 & 7, n = r >> 11 & 7;
-  const u16 bit = static_cast<u16>(1u << (r >> 16 & 15)), other = static_cast<u16>(1u << (r >> 20 & 15));
+  const u16 bit = static_cast<u16>(1u << (r >> 16 & 15)),
+            other = static_cast<u16>(1u << (r >> 20 & 15));
   switch (kind) {
     case kFlip:
     case kFlipZero:
@@ -253,7 +272,7 @@ Test(arch_check, a_scaled_model_misses_no_more_than_a_random_function, .timeout 
   }
 }
 
-// ---- CRC-32C -------------------------------------------------------------------------------------
+// ---- CRC-32C ------------------------------------------------------------------------------------
 
 Test(arch_check, crc_is_castagnoli_in_every_form) {
   // The check value of CRC-32C over "123456789", with the usual inversions around the raw form.

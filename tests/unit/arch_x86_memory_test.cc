@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: every verb does to memory what it says, with each instruction set this CPU has; counters are
-// exact over threads; a fault is a result; a wrong choice of instructions is a clear error.
-// How: a shared mapping as the pool, plain loads and memcmp as the judge, a truncated file for faults.
+// Shows: every verb does to memory what it says, with each instruction set this CPU has; counters
+// are exact over threads; a fault is a result; a wrong choice of instructions is a clear error.
+// How: a shared mapping as the pool, plain loads and memcmp as the judge, a truncated file for
+// faults.
 #include <criterion/criterion.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -204,7 +205,8 @@ Test(arch_x86_memory, choice_follows_option_then_environment) {
   cr_assert_eq(setenv("KVPOOL_ISA", "neon", 1), 0);
   cr_assert_eq(choose_x86({}, choice, error), -EINVAL);
   cr_assert_neq(error.find("neon"), std::string::npos);
-  cr_assert_eq(choose_x86({Isa::kSse2, FlushInsn::kAuto}, choice, error), 0, "an option goes first");
+  cr_assert_eq(choose_x86({Isa::kSse2, FlushInsn::kAuto}, choice, error), 0,
+               "an option goes first");
   cr_assert_eq(unsetenv("KVPOOL_ISA"), 0);
   cr_assert_eq(choose_x86({}, choice, error), 0);
   cr_assert(choice.isa != Isa::kAuto && choice.vector != Isa::kAuto);

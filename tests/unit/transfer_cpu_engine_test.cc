@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: gather, scatter and rows are byte-exact on any geometry (tails, holes, one-byte fragments, ranges,
-// stripe edges, poison), with every instruction set, and the checks they compute are the reference's.
+// Shows: gather, scatter and rows are byte-exact on any geometry (tails, holes, one-byte fragments,
+// ranges, stripe edges, poison), with every instruction set, and the checks they compute are the
+// reference's.
 // How: random plans from a fixed seed against plain loops over a copy of the block.
 #include <criterion/criterion.h>
 #include <sys/mman.h>
@@ -174,7 +175,8 @@ void expected_local(const Geometry &g, const std::vector<std::byte> &block, Rang
   for (const Run &run : g.runs) {
     for (u64 i = 0; i < run.count; ++i) {
       const u64 at = run.block_offset + i * run.block_stride;
-      const u64 to = run.local_offset + static_cast<u64>(static_cast<std::int64_t>(i) * run.local_stride);
+      const u64 to =
+          run.local_offset + static_cast<u64>(static_cast<std::int64_t>(i) * run.local_stride);
       for (u64 k = 0; k < run.fragment_bytes; ++k) {
         if (at + k >= range.begin && at + k < range.end) local[to + k] = block[at + k];
       }
@@ -211,7 +213,8 @@ void write_and_compare(Random &random, const Pool &pool, u64 round) {
   pool.fill(pieces, random);
   const LocalMemory memories[] = {{const_cast<std::byte *>(local.data()), local.size()}};
   Plan plan;
-  cr_assert_eq(plan.prepare(g.runs, memories, g.block_bytes, Direction::kWrite), 0, "round %lu", round);
+  cr_assert_eq(plan.prepare(g.runs, memories, g.block_bytes, Direction::kWrite), 0, "round %lu",
+               round);
   const Segments segments = random_segments(random, g.block_bytes);
   const bool checked = random.below(4) != 0;
   std::vector<u64> checks(segments.count());
@@ -246,13 +249,14 @@ void read_and_compare(Random &random, const Pool &pool, u64 round) {
   expected_local(g, block, range, expected);
   const LocalMemory memories[] = {{local.data(), local.size()}};
   Plan plan;
-  cr_assert_eq(plan.prepare(g.runs, memories, g.block_bytes, Direction::kRead), 0, "round %lu", round);
+  cr_assert_eq(plan.prepare(g.runs, memories, g.block_bytes, Direction::kRead), 0, "round %lu",
+               round);
   const Segments segments = random_segments(random, g.block_bytes);
   constexpr u64 kUntouched = 0x5A5A5A5A5A5A5A5Aull;
   std::vector<u64> checks(segments.count(), kUntouched);
   const bool checked = random.below(2) != 0;
-  cr_assert_eq(scatter_read(*pool.mem, pieces, plan, range, segments, checked ? checks.data() : nullptr),
-               0);
+  cr_assert_eq(
+      scatter_read(*pool.mem, pieces, plan, range, segments, checked ? checks.data() : nullptr), 0);
   cr_assert_eq(std::memcmp(local.data(), expected.data(), expected.size()), 0, "round %lu", round);
   const Range whole = segments.whole_in(range);
   for (u64 i = 0; checked && i < checks.size(); ++i) {
@@ -326,8 +330,8 @@ Test(transfer_cpu_engine, each_line_is_flushed_once_and_round_trips_do_not_grow)
   Plan plan;
   cr_assert_eq(plan.prepare({&run, 1}, memories, kBlock, Direction::kRead), 0);
   const Counters before = pool.mem->total_counters();
-  cr_assert_eq(scatter_read(*pool.mem, pieces, plan, {0, kBlock}, Segments::unsharded(kBlock), nullptr),
-               0);
+  cr_assert_eq(
+      scatter_read(*pool.mem, pieces, plan, {0, kBlock}, Segments::unsharded(kBlock), nullptr), 0);
   const Counters after = pool.mem->total_counters();
   cr_assert_eq(after.lines_fetched - before.lines_fetched, kBlock / kLineBytes);
   cr_assert_eq(after.data_waves - before.data_waves, 1u);
@@ -335,8 +339,8 @@ Test(transfer_cpu_engine, each_line_is_flushed_once_and_round_trips_do_not_grow)
   // A plan that wants two lines of a block fetches two lines.
   const Run two[] = {{0, 0, 100, 8, 1, 0, 0}, {0, 8, 300000, 8, 1, 0, 0}};
   cr_assert_eq(plan.prepare(two, memories, kBlock, Direction::kRead), 0);
-  cr_assert_eq(scatter_read(*pool.mem, pieces, plan, {0, kBlock}, Segments::unsharded(kBlock), nullptr),
-               0);
+  cr_assert_eq(
+      scatter_read(*pool.mem, pieces, plan, {0, kBlock}, Segments::unsharded(kBlock), nullptr), 0);
   cr_assert_eq(pool.mem->total_counters().lines_fetched - after.lines_fetched, 2u);
 }
 
@@ -385,7 +389,7 @@ Test(transfer_cpu_engine, wrong_ranges_are_refused) {
   cr_assert_eq(gather_write(*pool.mem, half, plan, {0, 64}, nullptr), -ERANGE);
 }
 
-// ---- rows ----------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 
 namespace {
 
@@ -411,7 +415,8 @@ void rows_and_compare(Random &random, const Pool &pool, u64 round) {
   std::vector<std::byte> image;
   std::vector<Piece> all = pool.pieces(random, g.block_count * g.block_bytes);
   pool.fill(all, random);
-  // Cuts the common list of pieces into blocks, so that blocks begin and end in the middle of pieces.
+  // Cuts the common list of pieces into blocks, so that blocks begin and end in the middle of
+  // pieces.
   u64 piece = 0, used = 0;
   for (u64 b = 0; b < g.block_count; ++b) {
     std::vector<Piece> list;
@@ -431,13 +436,15 @@ void rows_and_compare(Random &random, const Pool &pool, u64 round) {
   }
   std::vector<std::int64_t> rows(random.below(3000));
   for (auto &row : rows) {
-    row = random.below(8) == 0 ? -1
-                               : static_cast<std::int64_t>(random.below(g.block_count * g.rows_per_block));
+    row = random.below(8) == 0
+              ? -1
+              : static_cast<std::int64_t>(random.below(g.block_count * g.rows_per_block));
   }
   RowsPlan plan{rows, g.row_bytes, g.row_stride, g.rows_per_block, g.block_offset, {}, 0, 0};
   plan.local_offset = random.below(64);
   plan.local_stride = g.row_bytes + random.below(32);
-  std::vector<std::byte> local = random_bytes(random, plan.local_offset + rows.size() * plan.local_stride + 64);
+  std::vector<std::byte> local =
+      random_bytes(random, plan.local_offset + rows.size() * plan.local_stride + 64);
   std::vector<std::byte> expected = local;
   for (u64 i = 0; i < rows.size(); ++i) {
     if (rows[i] < 0) continue;
@@ -449,7 +456,8 @@ void rows_and_compare(Random &random, const Pool &pool, u64 round) {
   }
   plan.local = {local.data(), local.size()};
   const auto find = [&blocks](u64 i) { return std::span<const Piece>(blocks[i]); };
-  cr_assert_eq(rows_read(*pool.mem, find, g.block_count, g.block_bytes, plan), 0, "round %lu", round);
+  cr_assert_eq(rows_read(*pool.mem, find, g.block_count, g.block_bytes, plan), 0, "round %lu",
+               round);
   cr_assert_eq(std::memcmp(local.data(), expected.data(), expected.size()), 0, "round %lu", round);
 }
 
@@ -466,7 +474,8 @@ Test(transfer_cpu_engine, rows_are_exact_on_random_geometry, .timeout = 60) {
 // A block beyond 2^32 bytes of pool and rows x width beyond 2^31, in a sparse mapping.
 Test(transfer_cpu_engine, offsets_beyond_four_gigabytes) {
   constexpr u64 kBytes = u64{12} << 30;
-  void *p = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *p = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   cr_assert_neq(p, MAP_FAILED);
   auto *base = static_cast<std::byte *>(p);
   const DeviceMapping devices[] = {{base, kBytes}};
@@ -481,7 +490,8 @@ Test(transfer_cpu_engine, offsets_beyond_four_gigabytes) {
   const Run run{0, local, kAt, 4096, 1, 0, 0};
   Plan plan;
   cr_assert_eq(plan.prepare({&run, 1}, memories, kBlock, Direction::kRead), 0);
-  cr_assert_eq(scatter_read(mem, pieces, plan, {0, kBlock}, Segments::unsharded(kBlock), nullptr), 0);
+  cr_assert_eq(scatter_read(mem, pieces, plan, {0, kBlock}, Segments::unsharded(kBlock), nullptr),
+               0);
   cr_assert_eq(std::memcmp(base + local, base + pieces[0].pool.byte() + kAt, 4096), 0);
   // 100 million rows of 32 bytes: the last of them.
   constexpr u64 kRows = 100'000'000;

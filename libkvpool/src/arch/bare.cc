@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bare loops. Each is written over a set of instructions known when it is compiled, so that nothing but
-// the instructions is in the loop.
+// Bare loops. Each is written over a set of instructions known when it is compiled, so that nothing
+// but the instructions is in the loop.
 #include "arch/bare.hpp"
 
 #include <algorithm>

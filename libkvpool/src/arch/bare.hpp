@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The measuring stick: what this machine does with the bare instructions and none of kvpool around
-// them. `kvpool bench` prints every figure beside one of these loops, measured in the same run. Nothing
-// in the library calls them; they stand here because only arch may hold such instructions.
+// them. `kvpool bench` prints every figure beside one of these loops, measured in the same run.
+// Nothing in the library calls them; they stand here because only arch may hold such instructions.
 //
 // They use the instruction set of `choice` as the verbs do. Pointers are line addresses unless said
 // otherwise. No statistics, no fault handling, no checks.
@@ -18,8 +18,8 @@ inline constexpr u64 kReadWindowBytes = 64 * 1024;
 // Streams lines past the caches, then a store fence.
 void stream(const X86Choice &choice, std::byte *to, const std::byte *from, u64 lines);
 
-// Reads lines flushed ahead: while a window is copied, the one behind it is flushed line by line, with
-// one full fence a window.
+// Reads lines flushed ahead: while a window is copied, the one behind it is flushed line by line,
+// with one full fence a window.
 void read_ahead(const X86Choice &choice, std::byte *to, const std::byte *from, u64 lines,
                 u64 window_bytes = kReadWindowBytes);
 

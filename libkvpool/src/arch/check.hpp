@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order-free check of a payload segment (at most 64 KiB): sums over its lines that may be added in
-// any order, by any thread or lane, and a bijective chain that folds them into 64 bits. Not
+// The order-free check of a payload segment (at most 64 KiB): sums over its lines that may be added
+// in any order, by any thread or lane, and a bijective chain that folds them into 64 bits. Not
 // cryptographic. Documentation/format.md fixes every constant, with vectors.
 //
 // For line i of the segment with words w0..w7:  u_k = w_k ^ (BASE_k + i * STEP_k)
@@ -28,7 +28,8 @@ constexpr u64 check_mix(u64 h, u64 v) {
   return std::rotl(h, 23) + 0x632BE59BD9B4E019ull;
 }
 
-// Folds the lanes of one segment. `line_count` binds the length, so that zero lines at the end count.
+// Folds the lanes of one segment. `line_count` binds the length, so that zero lines at the end
+// count.
 u64 check_fold(const CheckLanes &lanes, u64 line_count) noexcept;
 
 // Plain reference: adds `line_count` lines at `lines` (any alignment), numbered from `first_line`.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The keys of the payload check (arch/check.hpp). They are the outputs of splitmix64 started at the
-// eight ASCII bytes "KVPOOLCK" read as a little-endian word: first the eight BASE words, then the eight
-// STEP words, these with both halves made odd. The formula is what Documentation/format.md states; it is
-// evaluated by the compiler, so that table and formula cannot part.
+// eight ASCII bytes "KVPOOLCK" read as a little-endian word: first the eight BASE words, then the
+// eight STEP words, these with both halves made odd. The formula is what Documentation/format.md
+// states; it is evaluated by the compiler, so that table and formula cannot part.
 #pragma once
 
 #include "arch/types.hpp"

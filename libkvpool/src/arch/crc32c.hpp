@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32C (Castagnoli, reflected) as the raw instruction computes it: no inversion before or after, the
-// caller's seed goes in as it is (a seed is never zero, so that a zeroed line never has a valid CRC).
-// Uses the CPU's instruction, which every x86-64 CPU with CLFLUSHOPT has; the library is built for it.
+// CRC-32C (Castagnoli, reflected) as the raw instruction computes it: no inversion before or after,
+// the caller's seed goes in as it is (a seed is never zero, so that a zeroed line never has a valid
+// CRC). Uses the CPU's instruction, which every x86-64 CPU with CLFLUSHOPT has; the library is
+// built for it.
 #pragma once
 
 #include <nmmintrin.h>
@@ -44,8 +45,8 @@ constexpr u32 crc32c_line60(u32 seed, const Line &line) noexcept {
   return crc32c_u32(static_cast<u32>(c), static_cast<u32>(line.w[7]));
 }
 
-// Four lines at once: the instruction takes three cycles but starts one a cycle, so four chains side by
-// side cost little more than one.
+// Four lines at once: the instruction takes three cycles but starts one a cycle, so four chains
+// side by side cost little more than one.
 inline void crc4(const u32 seed[4], const Line *const line[4], u32 ret_crc[4]) noexcept {
   u64 a = seed[0], b = seed[1], c = seed[2], d = seed[3];
   for (int i = 0; i < 7; ++i) {

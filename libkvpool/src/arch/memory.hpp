@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs (protocol.md 4) as a C++20 concept. Production code runs over X86Memory, the simulator's
-// over SimMemory; protocol code is written once, as templates over this concept.
+// The verbs (protocol.md 4) as a C++20 concept. Production code runs over X86Memory, the
+// simulator's over SimMemory; protocol code is written once, as templates over this concept.
 //
-// A wave is a batch of line acquisitions that share one pair of fences: begin_wave(), flush(line)...,
-// end_wave(), then loads. It costs one serial fabric round trip, which end_wave() counts.
+// A wave is a batch of line acquisitions that share one pair of fences: begin_wave(),
+// flush(line)..., end_wave(), then loads. It costs one serial fabric round trip, which end_wave()
+// counts.
 #pragma once
 
 #include <concepts>
@@ -13,8 +14,8 @@
 
 namespace kvpool {
 
-// Counts of what crossed the fabric, for one thread. Plain words: each thread has its own copy and a
-// reader of statistics adds them up (relaxed loads of aligned words never tear).
+// Counts of what crossed the fabric, for one thread. Plain words: each thread has its own copy and
+// a reader of statistics adds them up (relaxed loads of aligned words never tear).
 struct Counters {
   u64 lines_acquired = 0;   // flushed in order to be read afresh: control lines
   u64 lines_published = 0;  // whole control lines and words written
@@ -37,7 +38,8 @@ concept PoolMemory = requires(M m, const M cm, PoolOffset off, const PoolOffset 
   { m.load_word(off, word) } noexcept -> std::same_as<bool>;   // aligned 8 bytes, never torn
   { m.publish_line(off, cline) } noexcept -> std::same_as<void>;  // one 64-byte streaming store
   { m.publish_word(off, n) } noexcept -> std::same_as<void>;   // aligned 8 bytes, sole writer
-  // Shared doorbell line: store 4 bytes and write the line back (the one line with several writers).
+  // Shared doorbell line: store 4 bytes and write the line back (the one line with several
+  // writers).
   { m.ring_doorbell(off, u32{}) } noexcept -> std::same_as<void>;
 
   // Order.
@@ -54,16 +56,41 @@ concept PoolMemory = requires(M m, const M cm, PoolOffset off, const PoolOffset 
   { m.acquire(off, n) } noexcept -> std::same_as<void>;  // a wave over [off, off + n)
   { m.retire(off, n) } noexcept -> std::same_as<void>;   // write back and forget [off, off + n)
 
-  // Payload: `n` whole lines. `lanes` may be null; else each line is added to the order-free segment
-  // check with its index in the segment, starting at `first_line`. Local memory has any alignment.
+  // Payload: `n` whole lines. `lanes` may be null; else each line is added to the order-free
+  // segment check with its index in the segment, starting at `first_line`. Local memory has any
+  // alignment.
   { m.stream_lines(off, src, n, lanes, n /*first_line*/) } noexcept -> std::same_as<void>;
-  // Copies n lines from `off` and, line by line, flushes n lines from `ahead` (kNoOffset: none). The
-  // lines at `off` must have been flushed before the last fence. False on poison.
+  // Copies n lines from `off` and, line by line, flushes n lines from `ahead` (kNoOffset: none).
+  // The lines at `off` must have been flushed before the last fence. False on poison.
   { m.fetch_lines(dst, off, n, off /*ahead*/, lanes, n) } noexcept -> std::same_as<bool>;
   { m.flush_lines(off, n) } noexcept -> std::same_as<void>;  // payload, unordered
   { m.fence() } noexcept -> std::same_as<void>;              // full fence between windows
 
   { m.counters() } noexcept -> std::same_as<Counters &>;  // this thread's
 };
+
+// Flushes `lines` lines at each of n places, inside a wave. The way to flush many: a memory that
+// has it as a verb stores nothing in between, since a store waits for the flushes in front of it
+// (on one machine counting each flush by itself made a look-up a third slower).
+template <PoolMemory M>
+void flush_groups(M &mem, const PoolOffset *offs, u64 n, u64 lines) noexcept {
+  if constexpr (requires { mem.flush_groups(offs, n, lines); }) {
+    mem.flush_groups(offs, n, lines);
+  } else {
+    for (u64 i = 0; i < n; ++i) {
+      for (u64 k = 0; k < lines; ++k) mem.flush(offs[i] + k * kLineBytes);
+    }
+  }
+}
+
+// Flushes a claim or superblock line inside a wave: with CLFLUSH where the memory tells it apart.
+template <PoolMemory M>
+void flush_claim(M &mem, PoolOffset off) noexcept {
+  if constexpr (requires { mem.flush_claim(off); }) {
+    mem.flush_claim(off);
+  } else {
+    mem.flush(off);
+  }
+}
 
 }  // namespace kvpool

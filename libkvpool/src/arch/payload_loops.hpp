@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The payload loops, written once over a vector type V; included only by the files that are compiled
-// for one instruction set. Everything is always_inline or in an anonymous namespace: a function that
-// left such a file under a common name could be linked into code that runs on a lesser CPU.
+// The payload loops, written once over a vector type V; included only by the files that are
+// compiled for one instruction set. Everything is always_inline or in an anonymous namespace: a
+// function that left such a file under a common name could be linked into code that runs on a
+// lesser CPU.
 //
 // V has: Reg, kParts (registers a line), load_local, load_pool (false on a fault), store_local,
-// stream (false on a fault), and the arithmetic of the check: zero, load_words, store_words, add, xor_,
-// low_high (lo(u) * hi(u)), low_cross (lo(u_k) * hi(u_{k^1})).
+// stream (false on a fault), and the arithmetic of the check: zero, load_words, store_words, add,
+// xor_, low_high (lo(u) * hi(u)), low_cross (lo(u_k) * hi(u_{k^1})).
 #pragma once
 
 #include "arch/payload_ops.hpp"
@@ -162,8 +163,8 @@ bool fetch(std::byte *to, const std::byte *from, u64 n, const std::byte *ahead, 
   return fetch_loop<V, NoLanes, false, kFlushOpt>(to, from, n, ahead, unused, 0);
 }
 
-// Pieces of at most one register, the last one overlapping the one before, so that a row costs few and
-// always the same instructions. Nothing outside [from, from + bytes) is read.
+// Pieces of at most one register, the last one overlapping the one before, so that a row costs few
+// and always the same instructions. Nothing outside [from, from + bytes) is read.
 template <class V>
 KVPOOL_INLINE bool copy_bytes(std::byte *to, const std::byte *from, u64 bytes) noexcept {
   constexpr u64 kBytes = kLineBytes / V::kParts;
@@ -195,7 +196,8 @@ bool fetch_bytes(std::byte *to, const std::byte *from, u64 bytes) noexcept {
 }
 
 template <class V>
-bool fetch_rows(std::byte *to, u64 stride, const std::byte *const *rows, u64 n, u64 bytes) noexcept {
+bool fetch_rows(std::byte *to, u64 stride, const std::byte *const *rows, u64 n,
+                u64 bytes) noexcept {
   for (u64 i = 0; i < n; ++i, to += stride) {
     if (rows[i] != nullptr && !copy_bytes<V>(to, rows[i], bytes)) return false;
   }

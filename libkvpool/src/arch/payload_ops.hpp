@@ -8,8 +8,8 @@
 namespace kvpool::x86 {
 
 struct PayloadOps {
-  // Streams n lines to `to` (a line address) and adds them to `lanes` unless null. False on a fault;
-  // lines behind it were not written.
+  // Streams n lines to `to` (a line address) and adds them to `lanes` unless null. False on a
+  // fault; lines behind it were not written.
   bool (*stream)(std::byte *to, const std::byte *from, u64 n, CheckLanes *lanes,
                  u64 first_line) noexcept;
   // Copies n lines to local memory, flushes as many from `ahead` unless null. False on a fault.
@@ -24,8 +24,8 @@ struct PayloadOps {
   void (*add)(CheckLanes &lanes, const std::byte *lines, u64 n, u64 first_line) noexcept;
 };
 
-// By vector width. The first index says whether lines are written with MOVDIR64B, the second whether
-// they are flushed with CLFLUSHOPT (else CLFLUSH).
+// By vector width. The first index says whether lines are written with MOVDIR64B, the second
+// whether they are flushed with CLFLUSHOPT (else CLFLUSH).
 extern const PayloadOps kSse2Ops[2][2];
 extern const PayloadOps kAvx2Ops[2][2];
 extern const PayloadOps kAvx512Ops[2][2];

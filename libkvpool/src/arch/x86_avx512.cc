@@ -3,8 +3,8 @@
 #ifndef __AVX512F__
 #error "compile this file with -mavx512f"
 #endif
-// gcc 12 takes the "undefined" merge operand inside its own intrinsics for an uninitialised variable
-// (its bug 105593).
+// gcc 12 takes the "undefined" merge operand inside its own intrinsics for an uninitialised
+// variable (its bug 105593).
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The SIGBUS handler: looks up the faulting instruction in the section kvpool_faults and goes on at the
-// address noted there. It reads constants only, so it is safe in any thread at any time, and takes no
-// lock. A process that installs its own handler later must call the one it finds.
+// The SIGBUS handler: looks up the faulting instruction in the section kvpool_faults and goes on at
+// the address noted there. It reads constants only, so it is safe in any thread at any time, and
+// takes no lock. A process that installs its own handler later must call the one it finds.
 #include "arch/x86_fault.hpp"
 
 #include <csignal>

@@ -4,8 +4,8 @@
 
 namespace kvpool::x86 {
 
-// Installs the SIGBUS handler, once a process; called by every memory that is made. A SIGBUS anywhere
-// else than at a verb's instruction goes to the handler that stood before.
+// Installs the SIGBUS handler, once a process; called by every memory that is made. A SIGBUS
+// anywhere else than at a verb's instruction goes to the handler that stood before.
 void catch_faults();
 
 }  // namespace kvpool::x86

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choice of instructions by CPUID, option and environment; the counters of threads that came and went.
+// Choice of instructions by CPUID, option and environment; the counters of threads that came and
+// went.
 #include "arch/x86_memory.hpp"
 
 #include <cpuid.h>
@@ -71,8 +72,9 @@ std::string cpu_list(const Cpu &cpu) {
 int read_environment(X86Options &options, std::string &ret_error) {
   const char *isa = std::getenv("KVPOOL_ISA");
   if (isa != nullptr && *isa != '\0' && options.isa == Isa::kAuto) {
-    const auto *entry = std::find_if(std::begin(kIsaNames), std::end(kIsaNames),
-                                     [isa](const IsaName &e) { return e.name == std::string_view(isa); });
+    const auto *entry =
+        std::find_if(std::begin(kIsaNames), std::end(kIsaNames),
+                     [isa](const IsaName &e) { return e.name == std::string_view(isa); });
     if (entry == std::end(kIsaNames)) {
       ret_error = "KVPOOL_ISA: '" + std::string(isa) + "' is none of movdir64b, avx512, avx2, sse2";
       return -EINVAL;
@@ -138,7 +140,7 @@ int choose_x86(const X86Options &options, X86Choice &ret_choice, std::string &re
   return 0;
 }
 
-// ---- counters ------------------------------------------------------------------------------------
+// ---- counters -----------------------------------------------------------------------------------
 
 namespace x86 {
 
@@ -249,7 +251,7 @@ const PayloadOps *ops_for(const X86Choice &choice) {
 }  // namespace
 }  // namespace x86
 
-// ---- memory --------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 X86Memory::X86Memory(std::span<const DeviceMapping> devices, const X86Options &options) {
   if (devices.size() > kMaxDevices) throw std::invalid_argument("more than 16 devices");

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs on mapped memory of an x86-64 host: the PoolMemory that production runs on. Owns no memory:
-// backend maps the devices and keeps the mappings alive for as long as this object lives.
+// The verbs on mapped memory of an x86-64 host: the PoolMemory that production runs on. Owns no
+// memory: backend maps the devices and keeps the mappings alive for as long as this object lives.
 //
 // Control-line verbs inline to their instruction behind one predictable branch on what the CPU has;
-// payload goes through a table of loops (payload_ops.hpp). Any thread may call any verb. An offset must
-// lie on a device this memory was made with: checking what the medium says is the caller's business.
+// payload goes through a table of loops (payload_ops.hpp). Any thread may call any verb. An offset
+// must lie on a device this memory was made with: checking what the medium says is the caller's
+// business.
 #pragma once
 
 #include <span>
@@ -22,8 +23,8 @@ using x86::cpu_relax;
 enum class Isa : u8 { kAuto, kSse2, kAvx2, kAvx512, kMovdir64b };
 enum class FlushInsn : u8 { kAuto, kClflush, kClflushopt };
 
-// What to use; kAuto is the best this CPU has, or what KVPOOL_ISA and KVPOOL_FLUSH in the environment
-// name. Forcing one is for tests and comparisons.
+// What to use; kAuto is the best this CPU has, or what KVPOOL_ISA and KVPOOL_FLUSH in the
+// environment name. Forcing one is for tests and comparisons.
 struct X86Options {
   Isa isa = Isa::kAuto;
   FlushInsn flush = FlushInsn::kAuto;
@@ -36,8 +37,8 @@ struct X86Choice {
   FlushInsn flush = FlushInsn::kClflush;
 };
 
-// Resolves options, environment and CPU. -EINVAL for an unknown name, -ENOTSUP for what this CPU cannot
-// execute; `ret_error` then says which and what it can.
+// Resolves options, environment and CPU. -EINVAL for an unknown name, -ENOTSUP for what this CPU
+// cannot execute; `ret_error` then says which and what it can.
 int choose_x86(const X86Options &options, X86Choice &ret_choice, std::string &ret_error);
 
 const char *isa_name(Isa isa);
@@ -50,8 +51,8 @@ struct DeviceMapping {
 
 namespace x86 {
 
-// One thread's counters for every memory of the process, by the memory's slot. Memories beyond the last
-// slot share it.
+// One thread's counters for every memory of the process, by the memory's slot. Memories beyond the
+// last slot share it.
 inline constexpr u32 kCounterSlots = 64;
 struct ThreadCounters {
   Counters by_memory[kCounterSlots];
@@ -66,8 +67,8 @@ class X86Memory {
 public:
   static constexpr u32 kMaxDevices = 16;
 
-  // Throws std::runtime_error with choose_x86's message if the environment asks for what this CPU does
-  // not have, std::invalid_argument for more than kMaxDevices.
+  // Throws std::runtime_error with choose_x86's message if the environment asks for what this CPU
+  // does not have, std::invalid_argument for more than kMaxDevices.
   explicit X86Memory(std::span<const DeviceMapping> devices, const X86Options &options = {});
   ~X86Memory();
   X86Memory(const X86Memory &) = delete;
@@ -123,6 +124,20 @@ public:
     ++counters().lines_acquired;
     flush_insn(at(off));
   }
+  void flush_groups(const PoolOffset *offs, u64 n, u64 lines) noexcept {
+    counters().lines_acquired += n * lines;
+    if (choice_.flush == FlushInsn::kClflushopt) [[likely]] {
+      for (u64 i = 0; i < n; ++i) {
+        const std::byte *p = at(offs[i]);
+        for (u64 k = 0; k < lines; ++k) x86::clflushopt(p + k * kLineBytes);
+      }
+    } else {
+      for (u64 i = 0; i < n; ++i) {
+        const std::byte *p = at(offs[i]);
+        for (u64 k = 0; k < lines; ++k) x86::clflush(p + k * kLineBytes);
+      }
+    }
+  }
   // A claim line is flushed with CLFLUSH, which no CPU weakens, in the same wave as other lines.
   void flush_claim(PoolOffset off) noexcept {
     ++counters().lines_acquired;
@@ -162,8 +177,8 @@ public:
     return ops_->fetch(static_cast<std::byte *>(to), at(off), n, flush_at, lanes, first_line) ||
            poisoned();
   }
-  // Copies bytes at any place out of lines that were flushed before the last fence; counts the lines
-  // it touches.
+  // Copies bytes at any place out of lines that were flushed before the last fence; counts the
+  // lines it touches.
   bool fetch_bytes(void *to, PoolOffset off, u64 bytes) noexcept {
     const u64 head = off.byte() % kLineBytes;
     counters().lines_fetched += (head + bytes + kLineBytes - 1) / kLineBytes;
@@ -174,8 +189,8 @@ public:
     for (u64 i = 0; i < n; ++i) flush_insn(p + i * kLineBytes);
   }
   // Rows in three steps: row_place of each, flush_rows of all, and behind a fence fetch_rows, which
-  // copies them to places `stride` apart. A null place is left out. Nothing is stored between flushes:
-  // stores wait for the flushes in front of them.
+  // copies them to places `stride` apart. A null place is left out. Nothing is stored between
+  // flushes: stores wait for the flushes in front of them.
   using RowPlace = const std::byte *;
   RowPlace row_place(PoolOffset off) const noexcept { return at(off); }
   void flush_rows(const RowPlace *rows, u64 n, u64 bytes) noexcept {

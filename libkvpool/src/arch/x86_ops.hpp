@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single instructions on pool memory, each as one inline assembler statement, so that they inline into
-// code compiled for plain x86-64 and yet use what the running CPU has. Nothing else in the tree holds
-// them. Vector forms use zmm16/ymm15 and leave no dirty upper halves behind for SSE code to trip over.
+// Single instructions on pool memory, each as one inline assembler statement, so that they inline
+// into code compiled for plain x86-64 and yet use what the running CPU has. Nothing else in the
+// tree holds them. Vector forms use zmm16/ymm15 and leave no dirty upper halves behind for SSE code
+// to trip over.
 //
-// Pool memory can fault: poison, a truncated file, a revoked mapping, all arrive as SIGBUS. Every access
-// here has an entry in the section kvpool_faults, (address of the instruction, address to go on at), so
-// that the handler in x86_fault.cc turns the fault into a result at no cost to the way without fault.
+// Pool memory can fault: poison, a truncated file, a revoked mapping, all arrive as SIGBUS. Every
+// access here has an entry in the section kvpool_faults, (address of the instruction, address to go
+// on at), so that the handler in x86_fault.cc turns the fault into a result at no cost to the way
+// without fault.
 #pragma once
 
 #include "arch/types.hpp"
 
 namespace kvpool::x86 {
 
-// `at` and `to` are local labels or %l operands. "?" puts the entry into the function's section group,
-// so that it goes when the linker drops a duplicate of an inline function.
+// `at` and `to` are local labels or %l operands. "?" puts the entry into the function's section
+// group, so that it goes when the linker drops a duplicate of an inline function.
 #define KVPOOL_FAULT_ENTRY(at, to)                                                              \
   ".pushsection kvpool_faults,\"a?\",@progbits\n\t.balign 4\n\t.long " at " - .\n\t.long " to \
   " - .\n\t.popsection\n\t"
@@ -42,9 +44,9 @@ template <u64 kBytes>
 [[gnu::always_inline]] inline void mfence() noexcept { asm volatile("mfence" ::: "memory"); }
 [[gnu::always_inline]] inline void sfence() noexcept { asm volatile("sfence" ::: "memory"); }
 
-// A flush of memory that is gone has nothing to do: go on behind it, the load that follows reports it.
-// To the compiler it is a read: stores stay before it, and loads of pool memory, all volatile here, stay
-// behind it.
+// A flush of memory that is gone has nothing to do: go on behind it, the load that follows reports
+// it. To the compiler it is a read: stores stay before it, and loads of pool memory, all volatile
+// here, stay behind it.
 [[gnu::always_inline]] inline void clflushopt(const void *p) noexcept {
   asm volatile("1: clflushopt %0\n2:\n\t" KVPOOL_FAULT_ENTRY("1b", "2b")
                :
@@ -59,7 +61,7 @@ template <u64 kBytes>
   asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char *>(p)));
 }
 
-// ---- loads: false when the memory faults ---------------------------------------------------------
+// ---- loads: false when the memory faults --------------------------------------------------------
 
 [[gnu::always_inline]] inline bool load_word(const void *from, u64 &word) noexcept {
   u64 value;
@@ -88,11 +90,12 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool load_line_zmm(const void *from, Line &to) noexcept {
-  asm goto("1: vmovdqa64 %1, %%zmm16\n\tvmovdqa64 %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
-           : "=m"(to)
-           : "m"(*static_cast<const Line *>(from))
-           : "memory" KVPOOL_CLOBBER_ZMM16
-           : bad);
+  asm goto(
+      "1: vmovdqa64 %1, %%zmm16\n\tvmovdqa64 %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+      : "=m"(to)
+      : "m"(*static_cast<const Line *>(from))
+      : "memory" KVPOOL_CLOBBER_ZMM16
+      : bad);
   return true;
 bad:
   return false;
@@ -129,7 +132,7 @@ bad:
   return false;
 }
 
-// ---- stores: false when the memory faults; `from` may have any alignment -------------------------
+// ---- stores: false when the memory faults; `from` may have any alignment ------------------------
 
 [[gnu::always_inline]] inline bool store_line_movdir64b(void *to, const void *from) noexcept {
   asm goto("1: movdir64b %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")

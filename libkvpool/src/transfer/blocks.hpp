@@ -9,7 +9,8 @@
 
 namespace kvpool::transfer {
 
-// A part of a block without a break: whole lines on one device. A block is a list of pieces in order.
+// A part of a block without a break: whole lines on one device. A block is a list of pieces in
+// order.
 struct Piece {
   PoolOffset pool;
   u64 bytes = 0;
@@ -49,9 +50,9 @@ struct Range {
   u64 end = 0;
 };
 
-// A block of `block_bytes` is cut into shards of `shard_bytes` (the last one may be shorter), each of
-// whole lines, and each shard into segments of 64 KiB (again the last one may be shorter). Segments are
-// numbered through the block.
+// A block of `block_bytes` is cut into shards of `shard_bytes` (the last one may be shorter), each
+// of whole lines, and each shard into segments of 64 KiB (again the last one may be shorter).
+// Segments are numbered through the block.
 struct Segments {
   u64 block_bytes = 0;
   u64 shard_bytes = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engine: executes plans with the verbs of a PoolMemory. Templates, so that the simulator runs
-// the same code. Allocates nothing; all working room is on the stack (about 30 KiB).
+// The CPU engine: executes plans with the verbs of a PoolMemory. Templates, so that the simulator
+// runs the same code. Allocates nothing; all working room is on the stack (about 30 KiB).
 //
 // Reads flush ahead: the lines of window k + 1 are flushed, one by one, while those of window k are
 // copied, and one full fence stands between windows. So the flush of a line precedes the fence that
@@ -46,7 +46,7 @@ private:
   CheckLanes lanes_ = {};
 };
 
-// ---- writing -------------------------------------------------------------------------------------
+// ---- writing ------------------------------------------------------------------------------------
 
 template <PoolMemory M>
 class Gather {
@@ -93,8 +93,8 @@ private:
     for (u64 i = 0; i < 4; ++i) __builtin_prefetch(fragment_.local + i * kLineBytes);
   }
 
-  // From at_ (a line) on: fills the stage until it is full, the segment ends, or a fragment begins that
-  // is better sent directly.
+  // From at_ (a line) on: fills the stage until it is full, the segment ends, or a fragment begins
+  // that is better sent directly.
   void send_staged(u64 end) {
     const u64 limit = std::min(end, at_ + kStageLines * kLineBytes);
     u64 filled = at_;
@@ -145,7 +145,7 @@ private:
   alignas(kLineBytes) std::byte stage_[kStageLines * kLineBytes];
 };
 
-// ---- reading -------------------------------------------------------------------------------------
+// ---- reading ------------------------------------------------------------------------------------
 
 // What happens to the lines of a window: spans of lines that lie together in the pool, each copied
 // straight to local memory or into the stage and from there in copies.
@@ -243,7 +243,8 @@ private:
     u64 room = std::min(segment_end_, end_) - at_;
     room = std::min(room, (max_lines - window.lines) * kLineBytes);
     if (!checked_) {
-      // Lines between fragments are nobody's; but a segment that is checked may come before the next.
+      // Lines between fragments are nobody's; but a segment that is checked may come before the
+      // next.
       const u64 wanted = more_ ? line_floor(fragment_.block_offset) : end_;
       if (wanted > at_) {
         at_ = whole_.begin == whole_.end ? wanted : std::min(wanted, segment_end_);
@@ -256,7 +257,8 @@ private:
     Span &span = window.span[window.spans];
     span = {pool, nullptr, 0, window.copies, 0, Span::kNoSegment, 0, 0};
     u64 bytes = 0;
-    if (more_ && fragment_.block_offset <= at_) bytes = line_floor(std::min(fragment_.end() - at_, room));
+    if (more_ && fragment_.block_offset <= at_)
+      bytes = line_floor(std::min(fragment_.end() - at_, room));
     if (bytes >= kDirectLines * kLineBytes) {
       span.direct = fragment_.local + (at_ - fragment_.block_offset);
     } else {
@@ -275,14 +277,16 @@ private:
     at_ += bytes;
   }
 
-  // Plans lines through the stage, from at_ on: until room or copies run out, a fragment begins that is
-  // better copied directly, or, in a segment that is not checked, the plan has a gap. Returns bytes.
+  // Plans lines through the stage, from at_ on: until room or copies run out, a fragment begins
+  // that is better copied directly, or, in a segment that is not checked, the plan has a gap.
+  // Returns bytes.
   u64 stage(Window &window, Span &span, u64 room) {
     u64 limit = at_ + std::min(room, kStageLines * kLineBytes);
     u64 filled = at_;  // what lies before is planned
     for (;;) {
       // A line that was begun must find room for all its copies.
-      if (window.copies > Window::kCopies - Window::kCopiesLine) limit = std::min(limit, line_ceil(filled));
+      if (window.copies > Window::kCopies - Window::kCopiesLine)
+        limit = std::min(limit, line_ceil(filled));
       if (filled >= limit) break;
       skip_passed(filled);
       if (!more_ || fragment_.block_offset >= limit) {
@@ -426,10 +430,10 @@ private:
   alignas(kLineBytes) std::byte stage_[kStageLines * kLineBytes];
 };
 
-// ---- rows ----------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 
-// Rows in three steps: the place of each, the flush of all, and behind a fence the copies. Memories that
-// have verbs of their own for it are faster; the others go line by line.
+// Rows in three steps: the place of each, the flush of all, and behind a fence the copies. Memories
+// that have verbs of their own for it are faster; the others go line by line.
 template <PoolMemory M>
 class Rows {
 public:
@@ -493,7 +497,11 @@ template <PoolMemory M, class Blocks>
 class RowReader {
 public:
   RowReader(M &mem, const Blocks &blocks, const RowsPlan &plan)
-      : mem_(mem), rows_(mem), blocks_(blocks), plan_(plan), inverse_(~u64{0} / plan.rows_per_block) {}
+      : mem_(mem),
+        rows_(mem),
+        blocks_(blocks),
+        plan_(plan),
+        inverse_(~u64{0} / plan.rows_per_block) {}
 
   int run() {
     const u64 row_lines = plan_.row_bytes / kLineBytes + 2;
@@ -576,11 +584,11 @@ struct AlwaysOpen {
   bool operator()() const { return true; }
 };
 
-// Writes bytes [range.begin, range.end) of the block at `pieces` from the fragments of `plan`, which was
-// prepared for writing; bytes that no fragment covers become zero. The range is a shard, or whole
-// segments of one: its segments start at range.begin, and their checks go to ret_checks (may be null),
-// the first at [0]. `gate` is asked before each segment, and the writing ends with -ECANCELED if it says
-// no (a lease that ran out). Nothing is drained.
+// Writes bytes [range.begin, range.end) of the block at `pieces` from the fragments of `plan`,
+// which was prepared for writing; bytes that no fragment covers become zero. The range is a shard,
+// or whole segments of one: its segments start at range.begin, and their checks go to ret_checks
+// (may be null), the first at [0]. `gate` is asked before each segment, and the writing ends with
+// -ECANCELED if it says no (a lease that ran out). Nothing is drained.
 template <PoolMemory M, class Gate = AlwaysOpen>
 int gather_write(M &mem, std::span<const Piece> pieces, Plan &plan, Range range, u64 *ret_checks,
                  Gate &&gate = {}) {
@@ -594,8 +602,9 @@ int gather_write(M &mem, std::span<const Piece> pieces, Plan &plan, Range range,
 
 // Reads what `plan`, prepared for reading, has of bytes [range.begin, range.end) of the block. With
 // ret_checks, an array of segments.count(), the check of every segment that lies in the range whole
-// (segments.whole_in(range)) is computed on the way and stored at its number; lines of those segments
-// that the plan does not touch are read as well. -EIO on poison: then some of it was copied.
+// (segments.whole_in(range)) is computed on the way and stored at its number; lines of those
+// segments that the plan does not touch are read as well. -EIO on poison: then some of it was
+// copied.
 template <PoolMemory M>
 int scatter_read(M &mem, std::span<const Piece> pieces, Plan &plan, Range range,
                  const Segments &segments, u64 *ret_checks) {
@@ -608,11 +617,12 @@ int scatter_read(M &mem, std::span<const Piece> pieces, Plan &plan, Range range,
   return scatter.run();
 }
 
-// Reads rows. `blocks(i)` gives the pieces of block i, all of `block_bytes`; they are copied nowhere, so
-// it must be cheap. The whole list is one batch of flushes with one fence, in parts of at most
-// kRowChunkMax rows.
+// Reads rows. `blocks(i)` gives the pieces of block i, all of `block_bytes`; they are copied
+// nowhere, so it must be cheap. The whole list is one batch of flushes with one fence, in parts of
+// at most kRowChunkMax rows.
 template <PoolMemory M, class Blocks>
-int rows_read(M &mem, const Blocks &blocks, u64 block_count, u64 block_bytes, const RowsPlan &plan) {
+int rows_read(M &mem, const Blocks &blocks, u64 block_count, u64 block_bytes,
+              const RowsPlan &plan) {
   if (const int err = check_rows(plan, block_count, block_bytes); err != 0) return err;
   detail::RowReader<M, Blocks> reader(mem, blocks, plan);
   return reader.run();

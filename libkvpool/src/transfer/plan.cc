@@ -51,8 +51,12 @@ int Plan::resolve(const Run &run, std::span<const LocalMemory> memories, u64 blo
   if (highest > memory.bytes || run.fragment_bytes > memory.bytes - highest) return -ERANGE;
   if (steps > 0 && run.block_stride < run.fragment_bytes) return -EINVAL;
   if (steps > 0 && direction == Direction::kRead && stride < run.fragment_bytes) return -EINVAL;
-  ret_resolved = {memory.base + run.local_offset, run.block_offset,    run.fragment_bytes, run.count,
-                  run.local_stride,               run.block_stride};
+  ret_resolved = {memory.base + run.local_offset,
+                  run.block_offset,
+                  run.fragment_bytes,
+                  run.count,
+                  run.local_stride,
+                  run.block_stride};
   const bool whole = steps > 0 && run.block_stride == run.fragment_bytes &&
                      run.local_stride == static_cast<std::int64_t>(run.fragment_bytes);
   if (whole) {
@@ -128,8 +132,8 @@ void Plan::find_interleaving() {
   }
 }
 
-// The usual interleaving, K and V side by side in each layer: equal strides, and the first fragments
-// follow each other within one stride. Then no two fragments can overlap.
+// The usual interleaving, K and V side by side in each layer: equal strides, and the first
+// fragments follow each other within one stride. Then no two fragments can overlap.
 bool Plan::same_period() const {
   const u64 stride = runs_.front().block_stride;
   u64 end = 0;

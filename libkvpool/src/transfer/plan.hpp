@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans: what goes where between local memory and a block, as strided runs or as rows. A plan knows no
-// layer, token or layout. Owns the checks that make a plan safe to execute (bounds, overlap, overflow);
-// the engines trust a prepared plan and nothing else.
+// Plans: what goes where between local memory and a block, as strided runs or as rows. A plan knows
+// no layer, token or layout. Owns the checks that make a plan safe to execute (bounds, overlap,
+// overflow); the engines trust a prepared plan and nothing else.
 //
 // A Plan is prepared once and executed by one thread at a time: it holds the cursors of the walk.
 #pragma once
@@ -19,8 +19,9 @@ struct LocalMemory {
   u64 bytes = 0;
 };
 
-// `count` fragments of `fragment_bytes`: number i lies at local_offset + i * local_stride of its memory
-// and at block_offset + i * block_stride of the block. Strides do not matter when count is 1.
+// `count` fragments of `fragment_bytes`: number i lies at local_offset + i * local_stride of its
+// memory and at block_offset + i * block_stride of the block. Strides do not matter when count is
+// 1.
 struct Run {
   u64 memory_index = 0;
   u64 local_offset = 0;
@@ -51,7 +52,8 @@ public:
 
   // Takes over and sorts `runs`. 0, or
   //   -E2BIG   more runs than reserved
-  //   -EINVAL  no such memory; a fragment of no bytes; fragments overlap in the block, or, when reading,
+  //   -EINVAL  no such memory; a fragment of no bytes; fragments overlap in the block, or, when
+  //   reading,
   //            those of one run overlap in local memory
   //   -ERANGE  a fragment leaves the block or its memory, or its position overflows
   // After a failure the plan is empty. An empty plan is valid: it writes zeros and reads nothing.
@@ -108,9 +110,9 @@ private:
   u64 from_ = 0;
 };
 
-// Rows of equal size out of an array of blocks: row r lies in block r / rows_per_block at block_offset +
-// (r % rows_per_block) * row_stride. Row number i of the list goes to local + i * local_stride; an index
-// of -1 is a hole, whose place is left as it is.
+// Rows of equal size out of an array of blocks: row r lies in block r / rows_per_block at
+// block_offset + (r % rows_per_block) * row_stride. Row number i of the list goes to local + i *
+// local_stride; an index of -1 is a hole, whose place is left as it is.
 struct RowsPlan {
   std::span<const std::int64_t> rows;
   u64 row_bytes = 0;
@@ -122,8 +124,8 @@ struct RowsPlan {
   u64 local_stride = 0;
 };
 
-// 0, or -EINVAL (sizes or strides make no sense), -ERANGE (a row that no block has, or a place outside
-// local memory or the block). Checks every index, so that an engine may trust them all.
+// 0, or -EINVAL (sizes or strides make no sense), -ERANGE (a row that no block has, or a place
+// outside local memory or the block). Checks every index, so that an engine may trust them all.
 int check_rows(const RowsPlan &plan, u64 block_count, u64 block_bytes);
 
 }  // namespace kvpool::transfer
