@@ -193,6 +193,8 @@ std::vector<Damage> area_damages() {
          edit<NamespaceLine>(i, i.geo().ns_line(i.area(), 2), i.epoch(),
                              [](NamespaceLine &n) { n.flags = kNsUsed | kNsEmpty; });
        }},
+      {F::kNsLost,
+       [](Image &i) { i.put(i.geo().ns_line(i.area(), 2), NamespaceLine{}, i.epoch()); }},
       {F::kNsDuplicate,
        [](Image &i) {
          const auto first = i.get<NamespaceLine>(i.geo().ns_line(i.area(), 1));

@@ -14,6 +14,7 @@ namespace {
 constexpr u64 kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024, kTiB = kGiB * 1024;
 constexpr u32 kFewestExtents = 2;
 constexpr u64 kFewestGroups = 16;
+constexpr u64 kGroupsMax = u64{1} << 30;  // entries have 32-bit numbers
 
 __attribute__((format(printf, 3, 4))) int fail(std::string *why, int err, const char *text, ...) {
   if (why != nullptr) {
@@ -273,6 +274,7 @@ bool try_candidate(const FormatOptions &options, const Candidate &c, Geometry ba
   // each of them is a layout that works.
   for (int turn = 0; turn < 4; ++turn) {
     place_areas(g, options, payload, c.index_growth);
+    if (g.index_groups_max > kGroupsMax || g.extents_max() > ~u32{0}) return placed;
     for (u32 d = 0; d < g.device_count; ++d) {
       if (g.control_end(d) > g.device_bytes[d]) return placed;
     }
@@ -445,7 +447,6 @@ namespace {
 
 // Numbers whose products size the areas are bounded first, so that nothing below overflows.
 const char *bad_numbers(const Geometry &g) {
-  constexpr u64 kLinesMax = u64{1} << 48;
   if (g.nonce == 0) return "the life nonce is zero";
   if (g.state != StoreState::kFormatting && g.state != StoreState::kReady) return "unknown state";
   if (g.device_count == 0 || g.device_count > kMaxDevices) return "impossible number of devices";
@@ -464,8 +465,10 @@ const char *bad_numbers(const Geometry &g) {
   if (g.min_block_bytes == 0) return "no smallest block";
   if (g.extent_stripes == 0 || g.extent_stripes > kExtentStripesMax) return "impossible extent";
   if (g.index_groups == 0 || g.index_groups > g.index_groups_max) return "impossible index size";
-  if (g.index_groups_max > kLinesMax || g.extent_lines > kLinesMax) return "impossible area";
-  if (g.extent_lines == 0 || g.extents_max() > ~u32{0}) return "impossible extent map";
+  if (g.index_groups_max > kGroupsMax) return "index larger than entry numbers reach";
+  if (g.extent_lines == 0 || g.extent_lines > ~u32{0} / kMapRecordsPerLine) {
+    return "impossible extent map";
+  }
   return nullptr;
 }
 

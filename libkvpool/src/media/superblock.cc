@@ -223,8 +223,9 @@ int read_view(LineReader &reader, const SuperblockRead &superblock, StoreView &r
       view.active_slot = slot;
     }
   }
+  view.active_known = highest != 0;
   ret_view = view;
-  if (highest == 0) return fail(why, -EUCLEAN, "no claim line names an active area");
+  if (!view.active_known) return fail(why, -EUCLEAN, "no claim line names an active area");
   Line lines[kRegionTableLines];
   for (u32 i = 0; i < kRegionTableLines; ++i) {
     const PoolOffset at = g.region_line(view.area(), i);

@@ -70,11 +70,13 @@ struct StoreView {
   SuperblockRead superblock;
   ClaimLine claim[kMaxStandbys];      // each slot's better copy
   bool claim_readable[kMaxStandbys];
-  bool area_known;                    // some claim names an active area, and its regions are sound
+  bool active_known;                  // some claim names an active area
+  bool area_known;                    // and the regions in it are sound
   u32 active_slot;
   RegionTable regions;
 
   const Geometry &geometry() const { return superblock.geometry; }
+  // Only with active_known.
   const ClaimLine &active() const { return claim[active_slot]; }
   u32 epoch() const { return active().active; }
   PoolOffset area() const { return geometry().area_at(active_slot, active().area); }

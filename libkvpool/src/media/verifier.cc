@@ -170,7 +170,7 @@ int Verifier::open_store() {
   superblock_copies();
   claims();
   if (err != 0) {
-    const bool regions = view_.epoch() != 0;
+    const bool regions = view_.active_known;
     found(regions ? Finding::kRegions : Finding::kNoActive,
           regions ? view_.area() : geo().claim_at(0, 0), "%s", why.c_str());
   }
@@ -333,7 +333,11 @@ void Verifier::namespaces() {
       continue;
     }
     const bool used = (ns.flags & kNsUsed) != 0, empty = (ns.flags & kNsEmpty) != 0;
-    if (used == empty) found(Finding::kNsField, at, "namespace %u: flags 0x%x", id, ns.flags);
+    if (used && empty) found(Finding::kNsField, at, "namespace %u: flags 0x%x", id, ns.flags);
+    if (!used && !empty) {  // what a take-over makes of a line that it could not read
+      ns_used_[id] = 2;
+      found(Finding::kNsLost, at, "namespace %u", id);
+    }
     if (!used) continue;
     ns_used_[id] = 1;
     ++report_.namespaces;
