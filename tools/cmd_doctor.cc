@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// kvpool doctor: what this machine and this store have, and how to fix what is wrong. Looks only.
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "backend/dax.hpp"
+#include "commands.hpp"
+#include "say.hpp"
+#include "stat_report.hpp"
+#include "store_view.hpp"
+
+namespace kvpool::tools {
+
+namespace {
+
+// Checks in the order they are shown. ok: fine; note: works, could be better; wrong: must be fixed.
+class Findings {
+public:
+  void add(std::string name, std::string state, std::string value, std::string hint = {}) {
+    if (state == "wrong") any_wrong_ = true;
+    list_.push_back({{"name", std::move(name)},
+                     {"state", std::move(state)},
+                     {"value", std::move(value)},
+                     {"hint", std::move(hint)}});
+  }
+  const Json &list() const { return list_; }
+  bool any_wrong() const { return any_wrong_; }
+
+private:
+  Json list_ = Json::array();
+  bool any_wrong_ = false;
+};
+
+std::string first_line(const std::string &path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+void look_at_processor(Findings &findings) {
+  X86Choice choice;
+  std::string error;
+  if (choose_x86({}, choice, error) != 0) {
+    findings.add("processor", "wrong", error, "unset KVPOOL_ISA and KVPOOL_FLUSH");
+    return;
+  }
+  findings.add("processor", "ok",
+               fmt::format("lines by {}, loads by {}, flush by {}", isa_name(choice.isa), isa_name(choice.vector),
+                           flush_name(choice.flush)));
+  if (choice.flush == FlushInsn::kClflush) {
+    findings.add("flush", "note", "the processor has no CLFLUSHOPT", "reads are slower: flushes do not overlap");
+  }
+}
+
+void look_at_memory(Findings &findings) {
+  struct statvfs fs = {};
+  if (statvfs("/dev/shm", &fs) != 0) {
+    findings.add("shared memory", "wrong", "/dev/shm is not mounted",
+                 "mount -t tmpfs tmpfs /dev/shm, or use file: addresses");
+  } else {
+    const u64 free = u64{fs.f_bavail} * fs.f_frsize;
+    const bool small = free < (u64{256} << 20);
+    findings.add("shared memory", small ? "note" : "ok", fmt::format("/dev/shm has {} free", bytes_text(free)),
+                 small ? "enlarge it (docker run --shm-size=8g), or use file: addresses" : "");
+  }
+  const std::string shmem = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  const bool huge = shmem.find("[always]") != std::string::npos || shmem.find("[advise]") != std::string::npos ||
+                    shmem.find("[within_size]") != std::string::npos;
+  findings.add("huge pages for shared memory", huge ? "ok" : "note", shmem.empty() ? "not in this kernel" : shmem,
+               huge ? "" : "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled: look-ups gain 1.3 to 1.9 times");
+  struct rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    findings.add("file size limit", "note", bytes_text(limit.rlim_cur), "ulimit -f unlimited");
+  }
+}
+
+void look_at_devices(Findings &findings) {
+  std::vector<backend::DaxInfo> devices;
+  const auto status = backend::list_dax(devices);
+  if (!status.ok()) {
+    findings.add("device-dax", "note", status.what);
+    return;
+  }
+  if (devices.empty()) findings.add("device-dax", "ok", "none on this machine");
+  for (const auto &device : devices) {
+    const bool usable = device.mode == "devdax" && access(device.path.c_str(), R_OK | W_OK) == 0;
+    findings.add("device-dax", usable ? "ok" : "note",
+                 fmt::format("{} {} {}", device.path, bytes_text(device.size), device.mode),
+                 usable                       ? ""
+                 : device.mode == "system-ram" ? "it serves as RAM: daxctl reconfigure-device --mode=devdax"
+                                              : "you may not open it, or no driver is bound");
+  }
+  if (access("/dev/kvpool", F_OK) != 0) findings.add("driver", "ok", "not loaded; mem:, file: and dax: need none");
+}
+
+void look_at_environment(Findings &findings) {
+  static constexpr std::string_view kKnown[] = {"KVPOOL_ISA", "KVPOOL_FLUSH", "KVPOOL_LOG"};
+  for (char **at = environ; *at != nullptr; ++at) {
+    const std::string_view entry(*at);
+    if (!entry.starts_with("KVPOOL_")) continue;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) {
+      findings.add("environment", "ok", std::string(entry));
+      continue;
+    }
+    const std::string_view near = nearest_word(name, kKnown);
+    findings.add("environment", "note", fmt::format("{} is not known", name),
+                 near.empty() ? "" : fmt::format("did you mean {}?", near));
+  }
+}
+
+void look_at_store(const Args &args, Findings &findings) {
+  std::string address = args.text("ADDRESS");
+  if (address.empty()) {
+    const char *environment = std::getenv("KVPOOL");
+    if (environment == nullptr || *environment == '\0') {
+      findings.add("store", "ok", "none named; give an address or set $KVPOOL to look at one");
+      return;
+    }
+    address = environment;
+  }
+  try {
+    StoreView view(address);
+    findings.add("store", view.active_copy_note().empty() ? "ok" : "wrong",
+                 view.active_copy_note().empty() ? fmt::format("{} can be read", address) : view.active_copy_note(),
+                 view.active_copy_note().empty() ? "" : "kvpool repair " + address);
+    const Json stat = stat_of(view);
+    const bool owned = stat["owned"].get<bool>();
+    findings.add("owner", owned ? "ok" : "note", owned ? "the store is served" : "nobody serves the store",
+                 owned ? "" : "kvpool serve " + address + ": until then puts are refused");
+    const u64 bad = stat["blocks"]["unreadable"].get<u64>() + stat["space"]["extents_unreadable"].get<u64>();
+    if (bad != 0) findings.add("metadata", "wrong", fmt::format("{} lines do not verify", bad), "kvpool check " + address);
+  } catch (const Failure &failure) {
+    findings.add("store", "wrong", failure.what.empty() ? failure.why : failure.what + ": " + failure.why,
+                 failure.hint);
+  }
+}
+
+}  // namespace
+
+int cmd_doctor(const Args &args) {
+  Findings findings;
+  look_at_processor(findings);
+  look_at_memory(findings);
+  look_at_devices(findings);
+  look_at_environment(findings);
+  look_at_store(args, findings);
+  if (args.json()) {
+    Json data;
+    data["healthy"] = !findings.any_wrong();
+    data["checks"] = findings.list();
+    print_json("doctor", std::move(data));
+  } else {
+    Table table({"", "", ""});
+    std::string hints;
+    for (const Json &one : findings.list()) {
+      table.row({one["state"].get<std::string>(), one["name"].get<std::string>(), one["value"].get<std::string>()});
+      const auto hint = one["hint"].get<std::string>();
+      if (!hint.empty()) hints += fmt::format("hint: {}: {}\n", one["name"].get<std::string>(), hint);
+    }
+    print_text(table.text() + hints);
+  }
+  return findings.any_wrong() ? kExitFailed : kExitFine;
+}
+
+}  // namespace kvpool::tools

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// kvpool ns: the namespaces of a store.
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "client.hpp"
+#include "commands.hpp"
+#include "say.hpp"
+
+namespace kvpool::tools {
+
+namespace {
+
+const char *verify_name(std::uint32_t verify) {
+  switch (verify) {
+    case KVPOOL_VERIFY_SAMPLE: return "sample";
+    case KVPOOL_VERIFY_OFF: return "off";
+    default: return "always";
+  }
+}
+
+Json info_json(const kvpool_ns_info &info) {
+  std::string fingerprint;
+  for (const std::uint8_t byte : info.fingerprint) fingerprint += fmt::format("{:02x}", byte);
+  Json one;
+  one["name"] = info.name;
+  one["id"] = info.id;
+  one["fingerprint"] = fingerprint;
+  one["block_bytes"] = info.block_bytes;
+  one["quota_bytes"] = info.quota_bytes;
+  one["epoch"] = info.epoch;
+  one["bypassed"] = info.bypassed != 0;
+  one["weight"] = info.weight;
+  one["verify"] = verify_name(info.verify);
+  return one;
+}
+
+std::vector<kvpool_ns_info> list_of(kvpool_ctx *ctx, const std::string &address) {
+  std::vector<kvpool_ns_info> infos(4096);
+  const int n = checked(kvpool_ns_list(ctx, infos.size(), infos.data()), ctx, address);
+  infos.resize(std::min<std::size_t>(static_cast<std::size_t>(n), infos.size()));
+  return infos;
+}
+
+int list_namespaces(const Args &args, kvpool_ctx *ctx, const std::string &address) {
+  const auto infos = list_of(ctx, address);
+  if (args.json()) {
+    Json data;
+    data["namespaces"] = Json::array();
+    for (const auto &info : infos) data["namespaces"].push_back(info_json(info));
+    print_json("ns", std::move(data));
+    return kExitFine;
+  }
+  Table table({"name", ">id", ">block", ">quota", ">clears", ">weight", "verify", "state"});
+  for (const auto &info : infos) {
+    table.row({info.name, std::to_string(info.id),
+               info.block_bytes == 0 ? "any" : bytes_text(info.block_bytes),
+               info.quota_bytes == 0 ? "none" : bytes_text(info.quota_bytes),
+               std::to_string(info.epoch - 1), std::to_string(info.weight), verify_name(info.verify),
+               info.bypassed != 0 ? "bypassed" : "in use"});
+  }
+  print_text(table.text());
+  return kExitFine;
+}
+
+bool exists(kvpool_ctx *ctx, const std::string &address, const std::string &name) {
+  for (const auto &info : list_of(ctx, address)) {
+    if (info.name == name) return true;
+  }
+  return false;
+}
+
+void done(const Args &args, const std::string &action, const std::string &name, bool dry) {
+  if (!args.json()) {
+    print_text(fmt::format("{}{}: {}\n", dry ? "would do: " : "", name, action));
+    return;
+  }
+  Json data;
+  data["action"] = action;
+  data["namespace"] = name;
+  data["dry_run"] = dry;
+  print_json("ns", std::move(data));
+}
+
+void ask_first(const Args &args, const std::string &action, const std::string &name) {
+  if (args.has("--yes")) return;
+  if (!confirmed_by_typing(fmt::format("{} forgets all blocks of namespace {}.", action, name), name)) {
+    fail(kExitFailed, "namespace " + name, fmt::format("{} was not confirmed", action), "give --yes");
+  }
+}
+
+}  // namespace
+
+int cmd_ns(const Args &args) {
+  const std::string action = args.text("ACTION");
+  const std::string name = args.text("NAME");
+  if ((action == "list") != name.empty()) {
+    fail(kExitUsage, {}, action == "list" ? "list takes no NAME" : action + " needs a NAME");
+  }
+  if (name.size() > 16) fail(kExitUsage, "NAME", "is longer than 16 bytes");
+  const std::string address = store_address(args, "--pool");
+  const bool dry = args.has("--dry-run");
+  OpenAs as;
+  as.name = "ns";
+  if (action == "list" || dry) {
+    as.flags = KVPOOL_OPEN_F_READ_ONLY;
+  } else if (args.has("--embedded")) {
+    as.owner = KVPOOL_OWNER_EMBEDDED;
+  }
+  Context ctx = open_store(address, as);
+  if (action == "list") return list_namespaces(args, ctx.get(), address);
+  const bool there = exists(ctx.get(), address, name);
+  if (action != "create" && !there) {
+    fail(kExitNothing, "namespace " + name, "there is none", "kvpool ns list names them");
+  }
+  if (dry) {
+    done(args, action, name, true);
+    return kExitFine;
+  }
+  const std::uint64_t deadline = deadline_in(args.real("--timeout", 5));
+  if (action == "clear" || action == "remove") ask_first(args, action, name);
+  if (action == "remove") {
+    checked(kvpool_ns_remove(ctx.get(), name.c_str(), deadline), ctx.get(), "namespace " + name);
+  } else {
+    Namespace ns = open_namespace(ctx.get(), name, args, action == "create");
+    if (action == "clear") checked(kvpool_ns_clear(ns.get(), deadline), ctx.get(), "namespace " + name);
+    if (action == "bypass" || action == "resume") {
+      checked(kvpool_ns_bypass(ns.get(), action == "bypass" ? 1 : 0, deadline), ctx.get(),
+              "namespace " + name);
+    }
+  }
+  done(args, action == "create" && there ? "was there already" : action, name, false);
+  return kExitFine;
+}
+
+}  // namespace kvpool::tools

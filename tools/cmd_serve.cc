@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// kvpool serve: owner of a store, or standby, until a signal or --seconds.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "client.hpp"
+#include "commands.hpp"
+#include "say.hpp"
+
+namespace kvpool::tools {
+
+namespace {
+
+// The context that the signal handler stops: a handler has no other way to reach it.
+std::atomic<kvpool_ctx *> g_serving{nullptr};
+
+void on_signal(int signal) {
+  if (g_stop_signal.exchange(signal) != 0) _exit(128 + signal);
+  if (kvpool_ctx *ctx = g_serving.load(); ctx != nullptr) kvpool_serve_stop(ctx);
+}
+
+void catch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+// Says on --ready-fd, and on a terminal, when somebody serves: another thread, since serving blocks.
+void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<bool> &done) {
+  while (!done.load() && !stop_requested()) {
+    const int found = kvpool_owner_wait(ctx, deadline_in(0.2));
+    if (found < 0) return;
+    if (found == 0) continue;
+    if (fd >= 0 && write(fd, "ready\n", 6) != 6) std::perror("kvpool serve: ready-fd");
+    if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "serving %s\n", address.c_str());
+    return;
+  }
+}
+
+Json stats_json(const kvpool_stats &stats) {
+  Json data;
+  data["member"] = stats.member_slot;
+  data["epoch"] = stats.owner_epoch;
+  data["requests"] = stats.owner_requests;
+  data["publications"] = stats.owner_publications;
+  data["evictions"] = stats.owner_evictions;
+  data["takeovers"] = stats.owner_takeovers;
+  data["entries"] = stats.capacity_entries;
+  data["capacity_bytes"] = stats.capacity_bytes;
+  data["free_bytes"] = stats.capacity_free_bytes;
+  return data;
+}
+
+}  // namespace
+
+int cmd_serve(const Args &args) {
+  const std::string address = store_address(args, "ADDRESS");
+  OpenAs as;
+  as.name = args.text("--name", "serve");
+  if (args.has("--huge")) as.flags |= KVPOOL_OPEN_F_HUGE;
+  Context ctx = open_store(address, as);
+  g_serving.store(ctx.get());
+  catch_signals();
+  kvpool_serve_opts opts = KVPOOL_OPTS(kvpool_serve_opts);
+  if (args.has("--seconds")) opts.until_ns = deadline_in(args.real("--seconds", 0));
+  const int ready_fd = args.has("--ready-fd") ? static_cast<int>(args.number("--ready-fd", 0)) : -1;
+  std::atomic<bool> done{false};
+  std::thread announcer(
+      [&, fd = ready_fd] { announce(ctx.get(), fd, address, done); });
+  const int result = stop_requested() ? 0 : kvpool_serve(ctx.get(), &opts);
+  done.store(true);
+  announcer.join();
+  kvpool_stats stats = KVPOOL_OPTS(kvpool_stats);
+  const bool counted = kvpool_stats_read(ctx.get(), &stats) >= 0;
+  g_serving.store(nullptr);
+  checked(result, ctx.get(), address);
+  if (counted && args.json()) print_json("serve", stats_json(stats));
+  if (counted && !args.json()) {
+    print_text(fmt::format("served {} requests, {} publications, {} evictions\n",
+                           count_text(stats.owner_requests), count_text(stats.owner_publications),
+                           count_text(stats.owner_evictions)));
+  }
+  return kExitFine;
+}
+
+}  // namespace kvpool::tools

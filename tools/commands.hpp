@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands behind the table (option_table.cc), each in cmd_<name>.cc. They return an exit code and
+// throw Failure for everything that goes wrong.
+#pragma once
+
+#include "options.hpp"
+
+namespace kvpool::tools {
+
+int cmd_format(const Args &args);
+int cmd_info(const Args &args);
+int cmd_check(const Args &args);
+int cmd_repair(const Args &args);
+int cmd_stat(const Args &args);
+int cmd_top(const Args &args);
+int cmd_serve(const Args &args);
+int cmd_put(const Args &args);
+int cmd_get(const Args &args);
+int cmd_ls(const Args &args);
+int cmd_rm(const Args &args);
+int cmd_ns(const Args &args);
+int cmd_replay(const Args &args);
+int cmd_bench(const Args &args);
+int cmd_doctor(const Args &args);
+int cmd_events(const Args &args);
+int cmd_why(const Args &args);
+int cmd_completion(const Args &args);
+int cmd_debug(const Args &args);
+
+}  // namespace kvpool::tools

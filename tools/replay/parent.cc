@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parent of a replay: store, owner and members, and the sum of what they did. Everything it made is
+// gone when it returns, also after a signal.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "client.hpp"
+#include "replay/children.hpp"
+#include "replay/corrupt.hpp"
+#include "replay/replay.hpp"
+
+namespace kvpool::tools {
+
+namespace {
+
+constexpr std::uint64_t kStripe = 2u << 20;
+
+std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+std::uint64_t free_bytes(const std::string &path) {
+  struct statvfs fs = {};
+  if (statvfs(path.c_str(), &fs) != 0) return 0;
+  return static_cast<std::uint64_t>(fs.f_bavail) * fs.f_frsize;
+}
+
+std::uint64_t working_set(const Workload &workload) {
+  const std::unordered_set<std::uint64_t> distinct(workload.trace.ids.begin(), workload.trace.ids.end());
+  return distinct.size() * workload.block_bytes;
+}
+
+// Pool bytes that --capacity asks for.
+std::uint64_t capacity_of(const Args &args, const Workload &workload) {
+  const std::string text = args.text("--capacity", "1GiB");
+  std::uint64_t bytes = 0;
+  double share = 0;
+  if (text == "unlimited") {
+    bytes = working_set(workload) + working_set(workload) / 4;
+  } else if (text.ends_with('%') && parse_real(std::string_view(text).substr(0, text.size() - 1), share) &&
+             share > 0 && share <= 1000) {
+    bytes = static_cast<std::uint64_t>(static_cast<double>(working_set(workload)) * share / 100);
+  } else if (!parse_bytes(text, bytes)) {
+    fail(kExitUsage, "--capacity", fmt::format("'{}' is not a size, a share such as 10%, or unlimited", text));
+  }
+  constexpr std::uint64_t kLeast = 32u << 20;
+  return round_up(std::max(bytes, kLeast), kStripe);
+}
+
+// A store of our own, made for one replay and removed with this object.
+class Scratch {
+public:
+  Scratch(const Args &args, const Workload &workload) {
+    if (args.has("--pool")) {
+      address_ = args.text("--pool");
+      return;
+    }
+    const std::uint64_t bytes = capacity_of(args, workload);
+    choose_place(args.text("--scratch", "mem:"), bytes);
+    kvpool_format_opts opts = KVPOOL_OPTS(kvpool_format_opts);
+    opts.size_bytes = bytes;
+    opts.block_bytes = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(workload.block_bytes, 4096, 1u << 30));
+    opts.hosts = 1;
+    opts.members_per_host = static_cast<std::uint32_t>(args.number("--members", 4)) + 8;
+    opts.flags = KVPOOL_FORMAT_F_YES;
+    opts.deadline_ns = deadline_in(600);
+    checked(kvpool_format(address_.c_str(), &opts), nullptr, address_);
+    ours_ = true;
+  }
+  ~Scratch() {
+    if (!ours_) return;
+    backend::Address where;
+    if (backend::parse_address(address_.c_str(), where).ok()) backend::Backend::remove(where, true);
+    if (!folder_.empty()) rmdir(folder_.c_str());
+  }
+  Scratch(const Scratch &) = delete;
+  Scratch &operator=(const Scratch &) = delete;
+
+  const std::string &address() const { return address_; }
+
+private:
+  void choose_place(const std::string &wanted, std::uint64_t bytes) {
+    if (wanted.starts_with("file:")) {
+      address_ = fmt::format("{}{}size={}", wanted, wanted.find('?') == std::string::npos ? "?" : "&", bytes);
+      return;
+    }
+    if (!wanted.starts_with("mem:")) fail(kExitUsage, "--scratch", "expected mem: or file:PATH");
+    if (free_bytes("/dev/shm") >= bytes + bytes / 16) {
+      const std::string name = wanted.size() > 4 ? wanted.substr(4) : fmt::format("replay-{}", getpid());
+      address_ = fmt::format("mem:{}?size={}", name, bytes);
+      return;
+    }
+    // In a container shared memory is often 64 MiB.
+    const char *given = std::getenv("TMPDIR");
+    std::string base = given != nullptr && *given != '\0' ? given : "/tmp";
+    if (free_bytes(base) < bytes + bytes / 16 && free_bytes("/var/tmp") > free_bytes(base)) base = "/var/tmp";
+    std::string folder = base + "/kvpool-replay-XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) fail(kExitFailed, folder, std::strerror(errno));
+    folder_ = folder;
+    address_ = fmt::format("file:{}/pool?size={}", folder, bytes);
+    std::fprintf(stderr, "shared memory is too small for %s, so this uses %s\n", bytes_text(bytes).c_str(),
+                 address_.c_str());
+  }
+
+  std::string address_;
+  std::string folder_;
+  bool ours_ = false;
+};
+
+class Control {
+public:
+  Control() : fd_(memfd_create("kvpool-replay", MFD_CLOEXEC)) {
+    if (fd_ < 0 || ftruncate(fd_, 4096) != 0) fail(kExitFailed, "control page", std::strerror(errno));
+    void *memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (memory == MAP_FAILED) fail(kExitFailed, "control page", std::strerror(errno));
+    page_ = static_cast<ControlPage *>(memory);
+  }
+  ~Control() {
+    munmap(page_, 4096);
+    close(fd_);
+  }
+  Control(const Control &) = delete;
+  Control &operator=(const Control &) = delete;
+  ControlPage &page() { return *page_; }
+  int fd() const { return fd_; }
+
+private:
+  int fd_;
+  ControlPage *page_;
+};
+
+// The owner as a process of its own; its closing counts say how much it evicted.
+class Owner {
+public:
+  explicit Owner(const std::string &address) {
+    int ready[2];
+    if (pipe2(ready, O_CLOEXEC) != 0) fail(kExitFailed, "pipe", std::strerror(errno));
+    SpawnOptions options;
+    options.capture_stdout = true;
+    options.inherit = {ready[1]};
+    child_ = spawn_self({"serve", address, "--ready-fd", std::to_string(ready[1]), "--json"}, options);
+    close(ready[1]);
+    char word[8];
+    ssize_t got = -1;
+    do {
+      got = read(ready[0], word, sizeof(word));
+    } while (got < 0 && errno == EINTR && !stop_requested());
+    close(ready[0]);
+    if (got <= 0) {
+      stop();
+      fail(kExitFailed, address, "its owner did not start");
+    }
+  }
+  ~Owner() { stop(); }
+  Owner(const Owner &) = delete;
+  Owner &operator=(const Owner &) = delete;
+
+  bool running() { return child_.pid > 0 && wait_child(child_.pid, 0) < 0; }
+
+  // Ends it and returns what it says about its time.
+  Json stop() {
+    if (child_.pid <= 0) return {};
+    const int code = stop_child(child_.pid, 20);
+    child_.pid = -1;
+    const std::string text = read_to_end(child_.out);
+    Json said = Json::parse(text, nullptr, false);
+    if (code != 0 || said.is_discarded() || !said.contains("data")) return {};
+    return said["data"];
+  }
+
+private:
+  Child child_;
+};
+
+class Members {
+public:
+  Members(const Args &args, const std::string &address, Control &control) : control_(control) {
+    const std::uint64_t count = args.number("--members", 4);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      std::vector<std::string> words{"replay"};
+      if (args.has("FILE")) words.push_back(args.text("FILE"));
+      words.insert(words.end(), {"--pool", address, "--member", std::to_string(i), "--control-fd",
+                                 std::to_string(control.fd())});
+      for (const char *name : {"--block-bytes", "--verify", "--max-requests", "--repeat", "--min-bytes",
+                               "--seed", "--requests"}) {
+        if (args.has(name)) words.insert(words.end(), {name, args.text(name)});
+      }
+      if (args.has("--skip-bad")) words.push_back("--skip-bad");
+      SpawnOptions options;
+      options.capture_stdout = true;
+      options.inherit = {control.fd()};
+      one_.push_back({spawn_self(words, options), {}, {}, -1});
+    }
+    for (One &one : one_) one.reader = std::thread([&one] { one.said = read_to_end(one.child.out); });
+  }
+  ~Members() {
+    control_.page().stop.store(1);
+    for (One &one : one_) {
+      if (one.code < 0) one.code = stop_child(one.child.pid, 20);
+    }
+    for (One &one : one_) {
+      if (one.reader.joinable()) one.reader.join();
+    }
+  }
+  Members(const Members &) = delete;
+  Members &operator=(const Members &) = delete;
+
+  // Whether any still runs.
+  bool running() {
+    bool any = false;
+    for (One &one : one_) {
+      if (one.code < 0) one.code = wait_child(one.child.pid, 0);
+      any = any || one.code < 0;
+    }
+    return any;
+  }
+  bool failed() const {
+    return std::any_of(one_.begin(), one_.end(), [](const One &one) { return one.code > 0; });
+  }
+
+  // After running() said no.
+  MemberResult sum(std::uint64_t &ret_failed_members) {
+    MemberResult total;
+    for (One &one : one_) {
+      one.reader.join();
+      MemberResult result;
+      const Json said = Json::parse(one.said, nullptr, false);
+      if (one.code != 0 || said.is_discarded() || !from_json(said, result)) {
+        ++ret_failed_members;
+        continue;
+      }
+      total.add(result);
+    }
+    return total;
+  }
+
+private:
+  struct One {
+    Child child;
+    std::thread reader;
+    std::string said;
+    int code;
+  };
+  Control &control_;
+  std::vector<One> one_;
+};
+
+struct Outcome {
+  MemberResult total;
+  std::uint64_t members = 0;
+  std::uint64_t failed_members = 0;
+  std::uint64_t evicted = 0;
+  bool evicted_known = false;
+  double seconds = 0;
+  std::vector<std::string> corrupted;
+
+  std::uint64_t bytes() const { return total.bytes_read + total.bytes_written; }
+  double hit_rate() const {
+    const double refs = static_cast<double>(total.blocks_hit + total.blocks_missed);
+    return refs == 0 ? 0 : static_cast<double>(total.blocks_hit) / refs;
+  }
+};
+
+double per_call(const OperationResult &op, double sum) {
+  return op.sampled == 0 ? 0 : sum / static_cast<double>(op.sampled);
+}
+
+Json operation_report(const OperationResult &op) {
+  return {{"calls", op.calls},
+          {"blocks", op.blocks},
+          {"p50_us", static_cast<double>(op.latency.quantile(0.5)) / 1e3},
+          {"p99_us", static_cast<double>(op.latency.quantile(0.99)) / 1e3},
+          {"p999_us", static_cast<double>(op.latency.quantile(0.999)) / 1e3},
+          {"round_trips_per_call", per_call(op, op.round_trips)},
+          {"lines_flushed_per_call", per_call(op, op.lines_flushed)}};
+}
+
+Json outcome_json(const Outcome &outcome) {
+  const MemberResult &total = outcome.total;
+  Json json;
+  json["requests"] = total.requests;
+  json["blocks_put"] = total.blocks_put;
+  json["blocks_hit"] = total.blocks_hit;
+  json["blocks_hit_remote"] = total.blocks_hit_remote;
+  json["blocks_missed"] = total.blocks_missed;
+  json["blocks_evicted"] = outcome.evicted_known ? Json(outcome.evicted) : Json();
+  json["hit_rate"] = outcome.hit_rate();
+  json["bytes_moved"] = outcome.bytes();
+  json["verify_failures"] = total.verify_failures;
+  json["members"] = outcome.members;
+  Json &details = json["details"];
+  details["seconds"] = outcome.seconds;
+  details["bytes_per_second"] = outcome.seconds > 0 ? static_cast<double>(outcome.bytes()) / outcome.seconds : 0;
+  details["blocks_exists"] = total.blocks_exists;
+  details["blocks_full"] = total.blocks_full;
+  details["blocks_stale"] = total.blocks_stale;
+  details["failed_members"] = outcome.failed_members;
+  details["first_failure"] = total.first_failure;
+  details["corrupted"] = outcome.corrupted;
+  details["lookup"] = operation_report(total.lookup);
+  details["get"] = operation_report(total.get);
+  details["put"] = operation_report(total.put);
+  return json;
+}
+
+std::string outcome_text(const Outcome &outcome, const Workload &workload) {
+  const MemberResult &total = outcome.total;
+  std::string text = fmt::format("\n{} members replayed {} requests ({} trace, {} a block) in {:.1f} s\n\n",
+                                 outcome.members, count_text(total.requests),
+                                 dialect_name(workload.trace.dialect), bytes_text(workload.block_bytes),
+                                 outcome.seconds);
+  Table sums({"", ">"});
+  sums.row({"requests", count_text(total.requests)});
+  sums.row({"blocks put", count_text(total.blocks_put)});
+  sums.row({"blocks hit", count_text(total.blocks_hit)});
+  sums.row({"  written by another member", count_text(total.blocks_hit_remote)});
+  sums.row({"blocks missed", count_text(total.blocks_missed)});
+  sums.row({"blocks evicted", outcome.evicted_known ? count_text(outcome.evicted) : "not known"});
+  sums.row({"hit rate", fmt::format("{:.1f} %", 100 * outcome.hit_rate())});
+  sums.row({"moved", fmt::format("{:.2f} GB", static_cast<double>(outcome.bytes()) / 1e9)});
+  sums.row({"rate", fmt::format("{:.2f} GB/s", static_cast<double>(outcome.bytes()) / 1e9 /
+                                                   std::max(outcome.seconds, 1e-9))});
+  sums.row({"verification failures", count_text(total.verify_failures)});
+  text += sums.text() + "\n";
+  Table calls({"call", ">calls", ">blocks", ">P50", ">P99", ">P999", ">round trips", ">lines flushed"});
+  const auto row = [&](const char *name, const OperationResult &op) {
+    calls.row({name, count_text(op.calls), count_text(op.blocks),
+               duration_text(static_cast<double>(op.latency.quantile(0.5))),
+               duration_text(static_cast<double>(op.latency.quantile(0.99))),
+               duration_text(static_cast<double>(op.latency.quantile(0.999))),
+               fmt::format("{:.1f}", per_call(op, op.round_trips)),
+               fmt::format("{:.0f}", per_call(op, op.lines_flushed))});
+  };
+  row("lookup", total.lookup);
+  row("get", total.get);
+  row("put", total.put);
+  return text + calls.text();
+}
+
+// Waits for the members, shows progress, damages blocks when asked to.
+void watch(const Args &args, const Workload &workload, const std::string &address, Control &control,
+           Members &members, Owner *owner, std::vector<std::string> &ret_corrupted) {
+  Progress progress("replay", args.text("--progress", "auto"));
+  std::unique_ptr<Corruptor> corruptor;
+  if (args.has("--corrupt")) corruptor = std::make_unique<Corruptor>(address, workload.trace);
+  const std::uint64_t total = workload.trace.requests.size() * workload.passes;
+  std::uint64_t next_strike = 0;
+  while (members.running()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ControlPage &page = control.page();
+    const std::uint64_t done = std::min(page.next.load(), total);
+    progress.show(done, total, "requests");
+    if (stop_requested() || members.failed()) page.stop.store(1);
+    if (owner != nullptr && page.stop.load() == 0 && !owner->running()) {
+      page.stop.store(1);
+      warn("the owner ended before the replay did");
+    }
+    // Again from time to time until it was noticed: a damaged block may be evicted unread.
+    const bool wanted = corruptor != nullptr && page.verify_failures.load() == 0;
+    if (wanted && done > total / 50 && now_ns() >= next_strike) {
+      const std::string key = corruptor->strike();
+      if (!key.empty()) ret_corrupted.push_back(key);
+      next_strike = now_ns() + (key.empty() ? 20'000'000 : 500'000'000);
+    }
+  }
+}
+
+}  // namespace
+
+int run_parent(const Args &args, const Workload &workload) {
+  stop_on_signals();
+  Scratch store(args, workload);
+  Control control;
+  Outcome outcome;
+  outcome.members = args.number("--members", 4);
+  {
+    std::unique_ptr<Owner> owner;
+    bool served = false;
+    if (args.has("--pool")) {
+      OpenAs as;
+      as.name = "replay";
+      as.flags = KVPOOL_OPEN_F_READ_ONLY;
+      Context ctx = open_store(store.address(), as);
+      served = kvpool_owner_wait(ctx.get(), deadline_in(0.5)) == 1;
+    }
+    if (!served) owner = std::make_unique<Owner>(store.address());
+    const std::uint64_t start = now_ns();
+    Members members(args, store.address(), control);
+    watch(args, workload, store.address(), control, members, owner.get(), outcome.corrupted);
+    outcome.seconds = static_cast<double>(now_ns() - start) / 1e9;
+    outcome.total = members.sum(outcome.failed_members);
+    if (owner != nullptr) {
+      const Json said = owner->stop();
+      outcome.evicted_known = said.is_object() && said.contains("evictions");
+      if (outcome.evicted_known) outcome.evicted = said["evictions"].get<std::uint64_t>();
+    }
+  }
+  if (args.json()) {
+    print_plain_json(outcome_json(outcome));
+  } else {
+    print_text(outcome_text(outcome, workload));
+  }
+  for (const std::string &key : outcome.corrupted) {
+    std::fprintf(stderr, "one byte of block %s was flipped on purpose\n", key.c_str());
+  }
+  if (stop_requested()) fail(kExitFailed, "replay", "interrupted; what stands above is what was done");
+  if (outcome.total.verify_failures != 0) {
+    fail(kExitFailed, "replay",
+         fmt::format("{} verification failure(s); {}", outcome.total.verify_failures, outcome.total.first_failure));
+  }
+  if (outcome.failed_members != 0) {
+    fail(kExitFailed, "replay", fmt::format("{} of {} members failed", outcome.failed_members, outcome.members));
+  }
+  if (args.has("--corrupt")) fail(kExitFailed, "replay", "no corruption was noticed, though one was asked for");
+  return kExitFine;
+}
+
+}  // namespace kvpool::tools

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// One reading of a store's counts: what stat prints and top redraws.
+#pragma once
+
+#include "say.hpp"
+#include "store_view.hpp"
+
+namespace kvpool::tools {
+
+Json stat_of(StoreView &view);
+std::string stat_text(const Json &stat);
+
+}  // namespace kvpool::tools

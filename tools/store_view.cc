@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a store's medium for people (store_view.hpp).
+#include "store_view.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "media/index_hash.hpp"
+
+namespace kvpool::tools {
+
+namespace {
+
+backend::Address parsed(const std::string &address) {
+  backend::Address ret;
+  const auto status = backend::parse_address(address.c_str(), ret);
+  if (!status.ok()) {
+    fail(status.err == -EINVAL || status.err == -ENODEV ? kExitUsage : kExitFailed, {}, status.what,
+         "see kvpool-address(7)");
+  }
+  return ret;
+}
+
+// How often a line that does not verify is looked at again: its writer may be in the middle of it.
+constexpr int kLooks = 8;
+
+}  // namespace
+
+std::string fixed_name(const char *bytes, std::size_t max) {
+  std::string text;
+  for (std::size_t i = 0; i < max && bytes[i] != '\0'; ++i) {
+    const auto c = static_cast<unsigned char>(bytes[i]);
+    text += c >= 0x20 && c != 0x7f && c < 0x80 ? static_cast<char>(c) : '?';
+  }
+  return text;
+}
+
+std::string uuid_text(const u8 uuid[16]) {
+  std::string text;
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", uuid[i]);
+  }
+  return text;
+}
+
+std::string entry_key_text(const u64 key[4]) {
+  u8 bytes[32];
+  std::memcpy(bytes, key, sizeof(bytes));
+  std::string text;
+  for (const u8 byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+const char *entry_state_name(media::EntryState state) {
+  switch (state) {
+    case media::EntryState::kEmpty: return "empty";
+    case media::EntryState::kPending: return "pending";
+    case media::EntryState::kPublished: return "published";
+    case media::EntryState::kDraining: return "draining";
+    case media::EntryState::kHidden: return "hidden";
+  }
+  return "unknown";
+}
+
+OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
+  const backend::Address where = parsed(address);
+  OpenPool pool;
+  const auto status = backend::Backend::open(where, mode, {}, pool.backend);
+  if (!status.ok()) {
+    const bool missing = status.err == -ENOENT;
+    fail(missing ? kExitNothing : status.err == -EUCLEAN ? kExitDamaged : kExitFailed, {}, status.what,
+         missing ? "make a store: kvpool format " + address : std::string());
+  }
+  std::vector<DeviceMapping> mappings;
+  for (const auto &span : pool.backend->devices()) mappings.push_back({span.base, span.bytes});
+  pool.memory = std::make_unique<X86Memory>(mappings);
+  pool.reader = std::make_unique<FreshReader>(*pool.memory, *pool.backend);
+  return pool;
+}
+
+void fail_superblock(const std::string &address, int error, const std::string &why) {
+  switch (error) {
+    case -ENODATA: fail(kExitNothing, address, why, "make a store: kvpool format " + address);
+    case -EPROTONOSUPPORT: fail(kExitFailed, address, why, "a newer kvpool made this store: use that");
+    case -ENODEV:
+    case -EXDEV:
+    case -ESTALE:
+    case -EINVAL: fail(kExitFailed, address, why, "name the store's devices, all of them and in order");
+    default:
+      fail(kExitDamaged, address, why, "kvpool check " + address + " says more; kvpool repair may mend it");
+  }
+}
+
+StoreView::StoreView(const std::string &address) : address_(address) {
+  OpenPool pool = open_pool(address, backend::OpenMode::kReadOnly);
+  backend_ = std::move(pool.backend);
+  memory_ = std::move(pool.memory);
+  reader_ = std::move(pool.reader);
+  std::string why;
+  const int error = media::read_superblock_any_state(*reader_, superblock_, &why);
+  if (error != 0) fail_superblock(address, error, why);
+  geometry_ = superblock_.geometry;
+  sealer_ = media::Sealer(geometry_.uuid, geometry_.nonce);
+  if (superblock_.copies_differ || !superblock_.copy_intact[0] || !superblock_.copy_intact[1]) {
+    copy_note_ = superblock_.copies_differ      ? "the two copies of the superblock differ"
+                 : superblock_.copy_intact[0] ? "the second copy of the superblock is damaged"
+                                              : "the first copy of the superblock is damaged";
+  }
+  refresh();
+}
+
+bool StoreView::load(PoolOffset at, u32 epoch, Line &ret) {
+  for (int look = 0; look < kLooks; ++look) {
+    if (look != 0) memory_->acquire(at, kLineBytes);
+    if (memory_->load_line(at, ret) && sealer_.intact(ret, at, epoch)) return true;
+  }
+  return false;
+}
+
+bool StoreView::refresh() {
+  epoch_ = 0;
+  media::StoreView view{};
+  if (media::read_view(*reader_, superblock_, view, &why_) != 0 || !view.area_known) return false;
+  if (view.epoch() == 0) return false;
+  epoch_ = view.epoch();
+  owner_member_ = view.active().active_member;
+  index_groups_ = view.active().index_groups;
+  area_ = view.area();
+  regions_ = view.regions;
+  return true;
+}
+
+std::vector<MemberView> StoreView::members() {
+  std::vector<MemberView> list;
+  const u32 count = geometry_.member_count();
+  memory_->acquire(geometry_.member_at(0), u64{count} * kLineBytes);
+  for (u32 slot = 0; slot < count; ++slot) {
+    const PoolOffset at = geometry_.member_at(slot);
+    MemberView member;
+    Line line;
+    if (!load(at, 0, line)) continue;
+    member.line = media::from_line<media::MemberLine>(line);
+    if (member.line.incarnation == 0) continue;
+    member.slot = slot;
+    member.host = geometry_.host_of(slot);
+    member.name = fixed_name(member.line.name, sizeof(member.line.name));
+    member.joined = member.line.state == static_cast<u8>(media::MemberState::kJoined);
+    auto state = backend::LockState::kFree;
+    if (backend_->locks().query(backend::LockKind::kMember, slot, state) == 0) {
+      member.alive = state != backend::LockState::kFree;
+    }
+    list.push_back(std::move(member));
+  }
+  return list;
+}
+
+std::vector<NsView> StoreView::namespaces() {
+  std::vector<NsView> list;
+  if (epoch_ == 0) return list;
+  memory_->acquire(geometry_.ns_line(area_, 0), u64{geometry_.namespace_lines} * kLineBytes);
+  for (u32 id = 1; id < geometry_.namespace_lines; ++id) {
+    Line line;
+    if (!load(geometry_.ns_line(area_, id), epoch_, line)) continue;
+    NsView ns;
+    ns.id = id;
+    ns.line = media::from_line<media::NamespaceLine>(line);
+    if ((ns.line.flags & media::kNsUsed) == 0) continue;
+    ns.name = fixed_name(ns.line.name, sizeof(ns.line.name));
+    list.push_back(std::move(ns));
+  }
+  return list;
+}
+
+void StoreView::for_each_entry(const std::function<bool(const EntryView &)> &visit) {
+  if (epoch_ == 0) return;
+  constexpr u64 kBatch = 4096;
+  for (u64 first = 0; first < entry_count(); first += kBatch) {
+    const u64 n = std::min(kBatch, entry_count() - first);
+    memory_->acquire(geometry_.entry_line(area_, first), n * kLineBytes);
+    for (u64 i = 0; i < n; ++i) {
+      EntryView view;
+      view.number = first + i;
+      Line line;
+      if (!load(geometry_.entry_line(area_, first + i), epoch_, line)) continue;
+      view.entry = media::from_line<media::Entry>(line);
+      if (!visit(view)) return;
+    }
+  }
+}
+
+IndexCounts StoreView::count_index() {
+  IndexCounts counts;
+  counts.by_ns.resize(geometry_.namespace_lines);
+  u64 readable = 0;
+  for_each_entry([&](const EntryView &view) {
+    ++readable;
+    switch (view.entry.entry_state()) {
+      case media::EntryState::kEmpty: ++counts.empty; break;
+      case media::EntryState::kPending: ++counts.pending; break;
+      case media::EntryState::kDraining: ++counts.draining; break;
+      case media::EntryState::kHidden: ++counts.hidden; break;
+      case media::EntryState::kPublished: {
+        const u64 bytes = view.entry.payload_lines() * kLineBytes;
+        ++counts.published;
+        counts.published_bytes += bytes;
+        if (view.entry.ns < counts.by_ns.size()) {
+          ++counts.by_ns[view.entry.ns].published;
+          counts.by_ns[view.entry.ns].bytes += bytes;
+        }
+        break;
+      }
+    }
+    return true;
+  });
+  if (epoch_ != 0) counts.unreadable = entry_count() - readable;
+  return counts;
+}
+
+ExtentCounts StoreView::count_extents() {
+  ExtentCounts counts;
+  if (epoch_ == 0) return counts;
+  const u32 extents = regions_.extent_count();
+  memory_->acquire(geometry_.map_line(area_, 0), (u64{extents} * 8 + 63) / 64 * 64);
+  for (u32 extent = 0; extent < extents; ++extent) {
+    const PoolOffset at = geometry_.map_word(area_, extent);
+    u64 word = 0;
+    media::MapRecord record{};
+    if (!memory_->load_word(at, word) || !sealer_.unpack_map(word, at, epoch_, record)) {
+      ++counts.unreadable;
+      continue;
+    }
+    if (record.holder == media::kHolderOwner) {
+      ++counts.owner;
+    } else if (record.holder == media::kHolderFormer) {
+      ++counts.former;
+    } else {
+      ++counts.members;
+    }
+    if ((record.flags & media::kMapTainted) != 0) ++counts.tainted;
+  }
+  return counts;
+}
+
+std::vector<EntryView> StoreView::find_key(const u64 key[4]) {
+  std::vector<EntryView> found;
+  if (epoch_ == 0) return found;
+  for (const u64 group : {media::first_group(key, index_groups_), media::second_group(key, index_groups_)}) {
+    memory_->acquire(geometry_.group_at(area_, group), media::kGroupLines * kLineBytes);
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      EntryView view;
+      view.number = group * media::kGroupLines + i;
+      Line line;
+      if (!load(geometry_.entry_line(area_, view.number), epoch_, line)) continue;
+      view.entry = media::from_line<media::Entry>(line);
+      if (view.entry.entry_state() == media::EntryState::kEmpty) continue;
+      if (std::memcmp(view.entry.key, key, sizeof(view.entry.key)) == 0) found.push_back(view);
+    }
+  }
+  return found;
+}
+
+bool store_exists(const std::string &address) {
+  const backend::Address where = parsed(address);
+  if (!backend::Backend::exists(where)) return false;
+  std::unique_ptr<backend::Backend> memory;
+  if (!backend::Backend::open(where, backend::OpenMode::kReadOnly, {}, memory).ok()) return false;
+  for (const auto &span : memory->devices()) {
+    u64 magic = 0;
+    for (const u64 byte : {u64{0}, media::kSecondCopyByte}) {
+      if (span.bytes < byte + media::kPageBytes) continue;
+      std::memcpy(&magic, span.base + byte, sizeof(magic));
+      if (magic == media::kMagic) return true;
+    }
+  }
+  return false;
+}
+
+Json store_summary(const std::string &address) {
+  StoreView view(address);
+  const media::Geometry &geo = view.geometry();
+  Json data;
+  data["address"] = address;
+  data["uuid"] = uuid_text(geo.uuid);
+  data["life"] = fmt::format("{:016x}", geo.nonce);
+  data["state"] = geo.state == media::StoreState::kReady ? "ready" : "formatting";
+  data["format_version"] = media::kFormatVersion;
+  data["features"] = {{"incompatible", geo.incompat},
+                      {"read_only_compatible", geo.ro_compat},
+                      {"compatible", geo.compat}};
+  data["pool_bytes"] = geo.pool_bytes();
+  data["data_bytes"] = view.regions().payload_bytes();
+  data["metadata_bytes"] = geo.pool_bytes() - view.regions().payload_bytes();
+  data["device_count"] = geo.device_count;
+  data["devices"] = Json::array();
+  for (u32 d = 0; d < geo.device_count; ++d) {
+    data["devices"].push_back({{"name", view.backend().devices()[d].name}, {"bytes", geo.device_bytes[d]}});
+  }
+  data["hosts"] = geo.host_count;
+  data["members_per_host"] = geo.members_per_host;
+  data["standbys"] = geo.standby_count;
+  data["width"] = geo.width;
+  data["namespaces_max"] = geo.namespace_lines - 1;
+  data["extent_bytes"] = geo.extent_bytes();
+  data["extents"] = view.regions().extent_count();
+  data["min_block_bytes"] = geo.min_block_bytes;
+  data["index_entries"] = view.entry_count();
+  data["index_entries_max"] = geo.index_groups_max * media::kGroupLines;
+  data["lease_ms"] = geo.lease_ms;
+  data["grace_us"] = geo.grace_us;
+  data["delta_us"] = geo.delta_us;
+  data["epoch"] = view.epoch();
+  data["owner_member"] = view.epoch() == 0 ? Json() : Json(view.owner_slot());
+  if (!view.active_copy_note().empty()) warn(view.active_copy_note());
+  return data;
+}
+
+}  // namespace kvpool::tools

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store as its medium has it, read without joining: what info, stat, ls, why and top show. Lines are
+// freshly acquired, nothing is written, no owner is asked. What does not verify is left out and
+// counted, never believed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arch/x86_memory.hpp"
+#include "backend/backend.hpp"
+#include "media/classes.hpp"
+#include "media/seal.hpp"
+#include "media/superblock.hpp"
+#include "say.hpp"
+
+namespace kvpool::tools {
+
+struct MemberView {
+  u32 slot = 0;
+  u32 host = 0;
+  std::string name;
+  media::MemberLine line{};
+  bool joined = false;  // says JOINED
+  bool alive = false;   // its slot's lock is held
+};
+
+struct NsView {
+  u32 id = 0;
+  std::string name;
+  media::NamespaceLine line{};
+};
+
+struct EntryView {
+  u64 number = 0;
+  media::Entry entry{};
+};
+
+// Sums over the index.
+struct IndexCounts {
+  u64 published = 0, pending = 0, draining = 0, hidden = 0, empty = 0, unreadable = 0;
+  u64 published_bytes = 0;
+  struct PerNs {
+    u64 published = 0;
+    u64 bytes = 0;
+  };
+  std::vector<PerNs> by_ns;
+};
+
+// Sums over the extent map.
+struct ExtentCounts {
+  u64 owner = 0, members = 0, former = 0, tainted = 0, unreadable = 0;
+};
+
+// Lines of a mapped pool, each freshly acquired.
+class FreshReader final : public media::LineReader {
+public:
+  FreshReader(X86Memory &memory, const backend::Backend &backend) : memory_(memory), backend_(backend) {}
+  u32 device_count() const override { return static_cast<u32>(backend_.devices().size()); }
+  u64 device_bytes(u32 device) const override { return backend_.devices()[device].bytes; }
+  bool read_line(PoolOffset at, Line &ret_line) override {
+    if (!inside(at)) return false;
+    memory_.acquire(at, kLineBytes);
+    return memory_.load_line(at, ret_line);
+  }
+
+private:
+  X86Memory &memory_;
+  const backend::Backend &backend_;
+};
+
+class StoreView {
+public:
+  // Failure: no store (exit code 3), damaged beyond reading (4), no rights (1).
+  explicit StoreView(const std::string &address);
+
+  const std::string &address() const { return address_; }
+  const media::Geometry &geometry() const { return geometry_; }
+  const media::RegionTable &regions() const { return regions_; }
+  media::StoreState state() const { return geometry_.state; }
+  const std::string &active_copy_note() const { return copy_note_; }
+
+  // Reads claims again: an owner may have changed. False when no area is active or its regions do
+  // not verify, with the reason in why().
+  bool refresh();
+  const std::string &why() const { return why_; }
+  u32 epoch() const { return epoch_; }
+  u32 owner_slot() const { return owner_member_; }
+  u64 entry_count() const { return index_groups_ * media::kGroupLines; }
+  PoolOffset area() const { return area_; }
+
+  std::vector<MemberView> members();
+  std::vector<NsView> namespaces();
+  IndexCounts count_index();
+  ExtentCounts count_extents();
+  // Every entry whose line verifies; stops when `visit` says false.
+  void for_each_entry(const std::function<bool(const EntryView &)> &visit);
+  // Entries of the key's two groups that hold this key, in any state.
+  std::vector<EntryView> find_key(const u64 key[4]);
+
+  backend::Backend &backend() { return *backend_; }
+  X86Memory &memory() { return *memory_; }
+  media::LineReader &reader() { return *reader_; }
+  const media::Sealer &sealer() const { return sealer_; }
+
+private:
+  bool load(PoolOffset at, u32 epoch, Line &ret);
+
+  std::string address_;
+  std::unique_ptr<backend::Backend> backend_;
+  std::unique_ptr<X86Memory> memory_;
+  std::unique_ptr<media::LineReader> reader_;
+  media::SuperblockRead superblock_{};
+  media::Geometry geometry_{};
+  media::RegionTable regions_{};
+  media::Sealer sealer_;
+  std::string copy_note_;
+  std::string why_;
+  u32 epoch_ = 0;
+  u32 owner_member_ = 0;
+  u64 index_groups_ = 0;
+  PoolOffset area_ = kNoOffset;
+};
+
+// The parts of opening that check and repair need on their own, since they work on damaged stores.
+struct OpenPool {
+  std::unique_ptr<backend::Backend> backend;
+  std::unique_ptr<X86Memory> memory;
+  std::unique_ptr<FreshReader> reader;
+};
+OpenPool open_pool(const std::string &address, backend::OpenMode mode);
+
+// Failure with the exit code that the error of read_superblock() deserves.
+[[noreturn]] void fail_superblock(const std::string &address, int error, const std::string &why);
+
+// Whether a readable superblock stands at the address. Failure only when the address makes no sense.
+bool store_exists(const std::string &address);
+
+// What `info` and `format` say about a store.
+Json store_summary(const std::string &address);
+
+std::string uuid_text(const u8 uuid[16]);
+std::string entry_key_text(const u64 key[4]);
+const char *entry_state_name(media::EntryState state);
+std::string fixed_name(const char *bytes, std::size_t max);
+
+}  // namespace kvpool::tools
