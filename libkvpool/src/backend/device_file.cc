@@ -89,6 +89,10 @@ Status check_type(const Place &place, const struct stat &st) {
   return Status::fail(-EINVAL, shown + ": is not a regular file");
 }
 
+void *reserve_addresses(u64 bytes) {
+  return mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
 int open_place(const Place &place, int flags) {
   while (true) {
     const int fd =
@@ -293,30 +297,30 @@ Status DeviceFile::check_space(u64 bytes) const {
   return {};
 }
 
-// Asks for huge pages, 2 MiB at a time. It is a hint: the first refusals in a row end it.
-void DeviceFile::collapse(std::byte *base, u64 bytes) const {
+// Asks for huge pages, 2 MiB at a time: this works also where the administrator left huge pages for
+// shared memory off. It is a hint, and the first refusals in a row end it.
+void DeviceFile::collapse(std::byte *base, u64 bytes, bool empty) const {
   constexpr int kRefusalsMax = 8;
   int refusals = 0;
   for (u64 at = 0; at + kDeviceAlign <= bytes && refusals < kRefusalsMax; at += kDeviceAlign) {
+    // The kernel collapses nothing that is wholly empty; with one page in it the rest becomes
+    // zeros.
+    if (empty && fallocate(fd_, 0, static_cast<off_t>(at), kPageBytes) != 0) return;
     refusals = madvise(base + at, kDeviceAlign, kMadvCollapse) == 0 ? 0 : refusals + 1;
   }
 }
 
 // Fills a tmpfs file with huge pages before fallocate fills the rest with small ones: pages that
-// exist as small ones would have to be copied.
+// exist as small ones would all have to be copied.
 void DeviceFile::prefer_huge(u64 bytes) const {
-  const u64 reserve_bytes = bytes + kDeviceAlign;
-  void *area =
-      mmap(nullptr, reserve_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const u64 area_bytes = bytes + kDeviceAlign;
+  void *area = reserve_addresses(area_bytes);
   if (area == MAP_FAILED) return;
   const u64 start = round_up(reinterpret_cast<u64>(area), kDeviceAlign);
   void *map = mmap(reinterpret_cast<void *>(start), bytes, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_FIXED, fd_, 0);
-  if (map != MAP_FAILED) {
-    madvise(map, bytes, MADV_HUGEPAGE);
-    collapse(static_cast<std::byte *>(map), bytes);
-  }
-  munmap(area, reserve_bytes);
+  if (map != MAP_FAILED) collapse(static_cast<std::byte *>(map), bytes, true);
+  munmap(area, area_bytes);
 }
 
 // For file systems without fallocate: zeros into every hole, which is what allocating means there.
@@ -392,8 +396,7 @@ void DeviceFile::roll_back() {
 Status DeviceFile::map(u64 bytes, const MapOptions &options) {
   const u64 align = alignment();
   const u64 area_bytes = bytes + align;
-  void *area =
-      mmap(nullptr, area_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *area = reserve_addresses(area_bytes);
   if (area == MAP_FAILED) {
     return Status::fail(-errno, shown() + ": no room for a mapping of " + format_size(bytes) +
                                     ": " + error_text(errno));
@@ -418,7 +421,7 @@ Status DeviceFile::map(u64 bytes, const MapOptions &options) {
   // that does not know one serves the pool all the same.
   madvise(base_, bytes, MADV_DONTDUMP);
   madvise(base_, bytes, options.huge < 0 ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
-  if (options.huge > 0 && tmpfs_) collapse(base_, bytes);
+  if (options.huge > 0 && tmpfs_) collapse(base_, bytes, false);
   // Shorter since it was opened: say so before a touch does.
   if (auto s = check_size(bytes); !s.ok()) return s;
   if (!options.populate) return {};

@@ -83,7 +83,7 @@ private:
   Status finish_open();
   Status check_space(u64 bytes) const;
   Status no_space(int err, u64 bytes) const;
-  void collapse(std::byte *base, u64 bytes) const;
+  void collapse(std::byte *base, u64 bytes, bool empty) const;
   void prefer_huge(u64 bytes) const;
   int allocate(u64 bytes) const;
   int write_holes(u64 bytes) const;
