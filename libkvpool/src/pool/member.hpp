@@ -129,6 +129,7 @@ private:
   int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer);
   void post_publication(Publication &publication);
   void flush_touches();
+  void post_unpin(const media::UnpinBody &body);
   bool pump();
   bool accept_answered();
   void settle(Request &request);
@@ -171,7 +172,8 @@ private:
   bool owner_lost_ = false;
   u64 owner_checked_ns_ = 0;
   struct HeldPin {
-    u64 id;
+    u64 handle;  // what pin() returned
+    u64 id;      // what the present owner calls it
     u64 expiry_ns;
     Key key;
     u64 entry;

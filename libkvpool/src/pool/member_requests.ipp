@@ -347,25 +347,31 @@ int Member<Env>::pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, P
   if (answer.status != media::MessageStatus::kOk) return status_errno(answer.status);
   const auto got = answer.as<media::PinAnswer>();
   if (got.version != hit.version) {
-    Pin other{.id = got.pin, .hit = hit, .expiry_ns = 0};
-    other.hit.entry = static_cast<u32>(got.entry);
-    unpin(other);
+    std::lock_guard guard(mutex_);
+    post_unpin({got.pin, got.entry});  // the key names another block by now
     return -ESTALE;
   }
-  ret_pin.id = got.pin;
+  ret_pin.id = env_.random() | 1;  // pins of different owners never share a name
   ret_pin.hit = hit;
   ret_pin.expiry_ns = start + u64{ttl_ms} * (kMs / 100) * 97;
   std::lock_guard guard(mutex_);
-  pins_.push_back({ret_pin.id, ret_pin.expiry_ns, key, got.entry});
+  pins_.push_back({ret_pin.id, got.pin, ret_pin.expiry_ns, key, got.entry});
   return 0;
 }
 
 template <PoolEnv Env>
 void Member<Env>::unpin(const Pin &pin) {
   std::lock_guard guard(mutex_);
-  std::erase_if(pins_, [&](const HeldPin &held) { return held.id == pin.id; });
-  if (!bound_ || owner_lost_ || !mailbox_.has_room(1)) return;  // it expires by itself
-  media::UnpinBody body{pin.id, pin.hit.entry};
+  for (const HeldPin &held : pins_) {
+    if (held.handle == pin.id) post_unpin({held.id, held.entry});
+  }
+  std::erase_if(pins_, [&](const HeldPin &held) { return held.handle == pin.id; });
+}
+
+// Mutex held. If it cannot be told now, the pin expires by itself.
+template <PoolEnv Env>
+void Member<Env>::post_unpin(const media::UnpinBody &body) {
+  if (!bound_ || owner_lost_ || !mailbox_.has_room(1)) return;
   Request r;
   r.type = media::MessageType::kUnpin;
   mailbox_.post(r.type, &body, sizeof body);

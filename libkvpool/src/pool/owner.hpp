@@ -47,7 +47,7 @@ public:
   const OwnerStats &stats() const { return stats_; }
   const SpaceMap &space() const { return space_; }
   const IndexMirror &index() const { return index_; }
-  u64 in_grace() const { return grace_.size(); }
+  u64 in_grace() const { return grace_.size() + grace_pinned_.size(); }
   bool awaits_reports() const { return reports_awaited_ > 0; }
 
 private:
@@ -77,11 +77,10 @@ private:
     u64 due_ns;
     u32 entry;
     u32 stamp;  // of the entry when it was hidden: a revival changes it
-    bool counted;  // in grace_bytes_
   };
-  struct PinState {
-    u64 until_ns = 0;
-    u32 count = 0;
+  struct PinHold {
+    u64 id;
+    u64 until_ns;
   };
   struct Response {
     PoolOffset at;
@@ -119,6 +118,7 @@ private:
   media::MessageStatus pending(u32 slot, const media::PendingBody &body);
   media::MessageStatus remove(const media::RemoveBody &body);
   media::MessageStatus pin(const u64 *key, u64 ttl_ms, bool reported, media::PinAnswer &ret);
+  void unpin(const media::UnpinBody &body);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
   void report_end(u32 slot);
@@ -140,6 +140,7 @@ private:
   void evict_for(u8 size_class, u32 run);
   void keep_free_ahead();
   void run_graces();
+  bool still_hidden(const Grace &g) const;
   void clear_entry(u32 entry);
   void free_run(u32 head);
   u64 entry_bytes(const media::Entry &entry) const;
@@ -169,8 +170,9 @@ private:
   std::vector<u64> ns_bytes_;
   std::vector<MemberState> members_;
   std::vector<Quarantine> quarantine_;
-  std::deque<Grace> grace_;
-  std::unordered_map<u32, PinState> pins_;
+  std::deque<Grace> grace_;          // in order of due_ns
+  std::vector<Grace> grace_pinned_;  // over, but pinned
+  std::unordered_map<u32, std::vector<PinHold>> pins_;  // by entry
   std::vector<u32> pendings_;              // PENDING entries
   std::vector<Response> responses_;
   std::vector<std::pair<u32, u32>> returns_;  // slot, extent: map words after the entry lines

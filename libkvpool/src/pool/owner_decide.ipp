@@ -360,12 +360,11 @@ media::MessageStatus Owner<Env>::pin(const u64 *key, u64 ttl_ms, bool reported,
   if (number == kNoEntry || index_.entry(number).entry_state() == media::EntryState::kPending) {
     return MessageStatus::kAbsent;
   }
-  PinState &state = pins_[number];
-  state.until_ns = std::max(state.until_ns, env_.now_ns() + ttl_ms * kMs);
-  ++state.count;
+  const u64 id = next_pin_++;
+  pins_[number].push_back({id, env_.now_ns() + ttl_ms * kMs});
   index_.touch(number);
   ++stats_.pins;
-  ret = {next_pin_++, number, index_.entry(number).version};
+  ret = {id, number, index_.entry(number).version};
   return MessageStatus::kOk;
 }
 
@@ -434,6 +433,14 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
   pen_.write_ns(body.id, line);
   ret = {body.id, line.epoch};
   return MessageStatus::kOk;
+}
+
+template <PoolEnv Env>
+void Owner<Env>::unpin(const media::UnpinBody &body) {
+  const auto found = pins_.find(static_cast<u32>(body.entry));
+  if (found == pins_.end()) return;
+  std::erase_if(found->second, [&](const PinHold &hold) { return hold.id == body.pin; });
+  if (found->second.empty()) pins_.erase(found);
 }
 
 // proto 8: what the map says the member holds and its report did not name is the owner's again now.

@@ -18,7 +18,7 @@ void Owner<Env>::hide(u32 number, media::EntryState state) {
   index_.set_state(number, state);
   pen_.write_entry_state(number, e);
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
-  grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number), true});
+  grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
   grace_bytes_ += entry_bytes(e);
   if (env_.mutant(Mutant::kGrantBeforeClear)) space_.detach(e.locator() * media::kLocatorUnit);
 }
@@ -33,7 +33,11 @@ template <PoolEnv Env>
 u64 Owner<Env>::pinned_until(u32 number) {
   if (env_.mutant(Mutant::kPinIgnoredByEviction)) return 0;
   const auto found = pins_.find(number);
-  return found == pins_.end() ? 0 : found->second.until_ns;
+  u64 until = 0;
+  if (found != pins_.end()) {
+    for (const PinHold &hold : found->second) until = std::max(until, hold.until_ns);
+  }
+  return until;
 }
 
 // Blocks with a live child go after the child (leaf first).
@@ -158,35 +162,38 @@ void Owner<Env>::keep_free_ahead() {
   if (have < target) evict_oldest(target - have);
 }
 
-// Clears entries whose grace is over; pinned ones wait for their pins.
+// Clears entries whose grace is over; pinned ones wait for their pins, apart: their space is not coming
+// soon.
 template <PoolEnv Env>
 void Owner<Env>::run_graces() {
   const u64 now = env_.now_ns();
-  std::vector<Grace> later;
   while (!grace_.empty() && grace_.front().due_ns <= now) {
     const Grace g = grace_.front();
     grace_.pop_front();
-    const media::Entry &e = index_.entry(g.entry);
-    const auto state = e.entry_state();
-    const bool hidden =
-        state == media::EntryState::kDraining || state == media::EntryState::kHidden;
-    if (g.counted) grace_bytes_ -= std::min(grace_bytes_, entry_bytes(e));
-    if (!hidden || index_.stamp(g.entry) != g.stamp) continue;  // revived meanwhile
-    const u64 pinned = pinned_until(g.entry);
-    if (pinned > now) {
+    grace_bytes_ -= std::min(grace_bytes_, entry_bytes(index_.entry(g.entry)));
+    if (!still_hidden(g)) continue;
+    if (pinned_until(g.entry) > now) {
       env_.mark("grace_waits_for_pin");
-      later.push_back({pinned, g.entry, g.stamp, false});  // its space is not coming soon
-      continue;
+      grace_pinned_.push_back(g);
+    } else {
+      clear_entry(g.entry);
     }
+  }
+  std::erase_if(grace_pinned_, [&](const Grace &g) {
+    if (!still_hidden(g)) return true;
+    if (pinned_until(g.entry) > now) return false;
     clear_entry(g.entry);
-  }
-  for (const Grace &g : later) {
-    const auto at = std::upper_bound(grace_.begin(), grace_.end(), g,
-                                     [](const Grace &a, const Grace &b) {
-                                       return a.due_ns < b.due_ns;
-                                     });
-    grace_.insert(at, g);
-  }
+    return true;
+  });
+}
+
+// A revival meanwhile changed the entry's stamp.
+template <PoolEnv Env>
+bool Owner<Env>::still_hidden(const Grace &g) const {
+  const auto state = index_.entry(g.entry).entry_state();
+  const bool hidden =
+      state == media::EntryState::kDraining || state == media::EntryState::kHidden;
+  return hidden && index_.stamp(g.entry) == g.stamp;
 }
 
 // The line is free; so is the block, once this is on the medium (every batch drains before it answers,

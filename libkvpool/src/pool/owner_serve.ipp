@@ -211,12 +211,9 @@ void Owner<Env>::handle(u32 slot, const media::Message &head, const u8 *body) {
       const auto status = pin(in.key, in.ttl_ms, false, out);
       return answer(slot, type, status, &out, sizeof out);
     }
-    case MessageType::kUnpin: {
-      const auto in = body_as<media::UnpinBody>(body);
-      const auto found = pins_.find(static_cast<u32>(in.entry));
-      if (found != pins_.end() && --found->second.count == 0) pins_.erase(found);
+    case MessageType::kUnpin:
+      unpin(body_as<media::UnpinBody>(body));
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
-    }
     case MessageType::kTouch:
       for (u32 entry : body_as<media::TouchBody>(body).entry) {
         if (entry != 0) index_.touch(entry - 1);

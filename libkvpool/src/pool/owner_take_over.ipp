@@ -57,6 +57,7 @@ int Owner<Env>::scan(const ClaimView &base) {
     return -EUCLEAN;
   }
   grace_.clear();
+  grace_pinned_.clear();
   pins_.clear();
   pendings_.clear();
   grace_bytes_ = version_number_ = 0;
@@ -212,7 +213,7 @@ void Owner<Env>::adopt_entry(u32 number) {
       index_.link(number, cleared ? kClearedList : ns);
       ns_bytes_[ns] += entry_bytes(entry);
     } else {
-      grace_.push_back({env_.now_ns() + u64{geo_.grace_us} * 1000, number, index_.stamp(number), true});
+      grace_.push_back({env_.now_ns() + u64{geo_.grace_us} * 1000, number, index_.stamp(number)});
       grace_bytes_ += entry_bytes(entry);
     }
   }

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shows: members that die, stop or come back, and owners that go, lose nothing but what protocol.md says
+// may be lost: blocks return, published blocks stay, doubts end, one decision is taken once.
+// How: threads over one store in anonymous memory whose "processes" the test kills; a lease of 300 ms.
+#include "pool_fixture.hpp"
+
+using namespace kvpool;
+using namespace kvpool::test;
+
+namespace {
+
+media::FormatOptions short_lease() {
+  media::FormatOptions options;
+  options.lease_ms = 300;
+  options.grace_us = 500;
+  return options;
+}
+
+// Waits until no member holds an extent, as far as the owner knows.
+bool all_extents_free(Owner &owner, u32 members, int ms) {
+  for (int i = 0; i < ms; ++i) {
+    u64 held = 0;
+    for (u32 slot = 0; slot < members; ++slot) held += owner.space().held_by(slot).size();
+    if (held == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace
+
+Test(pool_failure, killed_member_returns_what_it_held, .timeout = 30) {
+  TestStore store(short_lease());
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  {
+    LiveMember b(store, 3);
+    cr_assert_eq(put_block(b, ns, 1), 0);
+    pool::Block block;
+    cr_assert_eq(b->reserve(64 * 1024, 1, b.in(1000), &block), 0);
+    b.kill();
+    cr_assert(all_extents_free(*owner, store.geometry().member_count(), 3000));
+  }
+  cr_assert(look(a, ns, 1).presence == pool::Presence::kHit, "what was published stays");
+  cr_assert_geq(owner->stats().extents_reclaimed, 1u);
+  cr_assert_eq(owner->stats().extents_tainted, 0u, "a dead process is QUIET: no taint");
+}
+
+Test(pool_failure, member_that_leaves_returns_at_once, .timeout = 30) {
+  TestStore store(short_lease());
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  {
+    LiveMember b(store, 3);
+    cr_assert_eq(put_block(b, ns, 1), 0);
+  }
+  cr_assert(all_extents_free(*owner, store.geometry().member_count(), 1000));
+  cr_assert_eq(owner->stats().members_left, 1u);
+}
+
+Test(pool_failure, stopped_member_is_dead_for_ever_and_its_extents_are_tainted, .timeout = 30) {
+  TestStore store(short_lease());
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  pool::Publication p;
+  cr_assert_eq(put_block(b, ns, 1, 64 * 1024, &p), 0);
+  pool::Block block;
+  cr_assert_eq(b->reserve(64 * 1024, 1, b.in(1000), &block), 0);
+  b.freeze(true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  cr_assert_not(b->alive());
+  p.key = make_key(2);
+  p.block = block;
+  cr_assert_eq(b->publish(&p, 1, b.in(1000)), -ESTALE, "a zombie publishes nothing");
+  cr_assert_eq(b->tick(), -ESTALE, "a late renewal does not revive");
+  cr_assert(all_extents_free(*owner, store.geometry().member_count(), 3000));
+  cr_assert_geq(owner->stats().extents_tainted, 1u);
+  cr_assert_eq(b->rejoin(), 0);
+  b.freeze(false);
+  cr_assert_eq(put_block(b, ns, 3), 0);
+}
+
+Test(pool_failure, next_owner_knows_every_published_block, .timeout = 30) {
+  TestStore store(short_lease());
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  for (u64 k = 0; k < 100; ++k) cr_assert_eq(put_block(a, ns, k), 0);
+  const u32 epoch = (*owner)->epoch();
+  owner->stop();
+  for (u64 k = 0; k < 100; ++k) {
+    cr_assert(look(a, ns, k).presence == pool::Presence::kHit, "reads go on without an owner");
+  }
+  ServingOwner next(store, 4);
+  cr_assert_gt(next->epoch(), epoch);
+  for (u64 k = 0; k < 100; ++k) {
+    const pool::Hit hit = look(a, ns, k);
+    cr_assert(hit.presence == pool::Presence::kHit);
+    cr_assert_eq(hit.epoch, next->epoch());
+  }
+  for (u64 k = 100; k < 120; ++k) cr_assert_eq(put_block(a, ns, k), 0);
+  cr_assert_eq(next->stats().reports, 1u);
+  owner.reset();
+}
+
+Test(pool_failure, owner_that_stops_is_outbid_and_its_answers_do_not_count, .timeout = 30) {
+  TestStore store(short_lease());
+  ServingOwner first(store, 1, 0);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 1), 0);
+  ServingOwner second(store, 3, 1);  // a rival on another slot, while the first still serves
+  for (u64 k = 10; k < 40; ++k) cr_assert_eq(put_block(a, ns, k), 0, "%lu", k);
+  for (u64 k = 10; k < 40; ++k) {
+    const pool::Hit hit = look(a, ns, k);
+    cr_assert(hit.presence == pool::Presence::kHit);
+    cr_assert_eq(hit.epoch, second->epoch());
+  }
+  for (int i = 0; i < 500 && first->serving(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  cr_assert_not(first->serving(), "the first owner steps down");
+}
+
+Test(pool_failure, puts_without_an_owner_end_by_their_deadline, .timeout = 30) {
+  TestStore store(short_lease());
+  LiveMember a(store, 2);
+  pool::Block block;
+  const u64 start = a.in(0);
+  cr_assert_eq(a->reserve(64 * 1024, 1, a.in(200), &block), -EAGAIN, "no owner");
+  cr_assert_lt(a.in(0) - start, 2'000'000'000u);
+}
+
+Test(pool_failure, full_store_says_so_when_nothing_may_go, .timeout = 30) {
+  TestStore store(short_lease());
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  std::vector<pool::Block> blocks(4096);
+  u32 got = 0;
+  int err = 0;
+  while (got < blocks.size() &&
+         (err = a->reserve(1 << 20, 1, a.in(3000), &blocks[got])) == 0) {
+    ++got;
+  }
+  cr_assert_eq(err, -ENOSPC, "%d after %u", err, got);
+  cr_assert_gt(got, 40u);
+  a->abort(blocks[0]);
+  cr_assert_eq(a->reserve(1 << 20, 1, a.in(3000), &blocks[0]), 0);
+}
+
+Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout = 30) {
+  TestStore store(short_lease());
+  ServingOwner owner(store, 1);
+  pool::MemberOptions options;
+  options.group = 99;
+  LiveMember a(store, 2, options);
+  const pool::NsRef ns = open_ns(a);
+  LiveMember b(store, 3, options);
+  cr_assert_eq(put_block(b, ns, 1), 0);
+  const u64 b_incarnation = b->incarnation();
+  cr_assert(a->begin_shard_write(b_incarnation));
+  b.kill();
+  cr_assert_not(all_extents_free(*owner, store.geometry().member_count(), 500),
+                "a shard of the dead member's reservation is being written");
+  a->end_shard_write();
+  cr_assert_eq(put_block(a, ns, 2), 0);
+  for (int i = 0; i < 1000 && owner->stats().extents_reclaimed == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  cr_assert_geq(owner->stats().extents_reclaimed, 1u);
+  cr_assert_not(a->begin_shard_write(b_incarnation), "nobody writes for the dead any more");
+}
