@@ -290,9 +290,9 @@ Test(backend_faults, file_cut_between_open_and_use) {
   const auto opened = must_open(text);
   cr_expect(opened->recheck().ok());
   cr_assert_eq(truncate(dir.file("a").c_str(), kMiB), 0);
-  expect_fail(opened->recheck(), -EUCLEAN, "truncated");
-  expect_open_fails(text, -EUCLEAN, "1048576 bytes");
+  expect_fail(opened->recheck(), -EFBIG, "truncated");
+  expect_open_fails(text, -EFBIG, "1048576 bytes");
   cr_assert_eq(truncate(dir.file("a").c_str(), 8 * kMiB), 0);
   faults.before_map = [&] { cr_assert_eq(truncate(dir.file("a").c_str(), 4 * kMiB), 0); };
-  expect_open_fails(text, -EUCLEAN, "has 4194304 bytes, needs 8388608");
+  expect_open_fails(text, -EFBIG, "has 4194304 bytes, needs 8388608");
 }

@@ -97,9 +97,9 @@ Test(backend_files, mem_with_a_device_missing) {
   MemPool pool("gap");
   must_create(pool.text("?size=8MiB&devices=4"));
   std::filesystem::remove("/dev/shm/kvpool-" + pool.name() + ".2");
-  expect_open_fails(pool.text(), -EUCLEAN, pool.name() + ".2 is missing");
+  expect_open_fails(pool.text(), -ENODEV, pool.name() + ".2 is missing");
   std::filesystem::remove("/dev/shm/kvpool-" + pool.name() + ".0");
-  expect_open_fails(pool.text(), -EUCLEAN, pool.name() + ".0 is missing");
+  expect_open_fails(pool.text(), -ENODEV, pool.name() + ".0 is missing");
   cr_expect(Backend::remove(parse(pool.text()), false).ok(), "the rest can be removed");
   cr_expect(!Backend::exists(parse(pool.text())));
 }
@@ -144,17 +144,17 @@ Test(backend_files, truncated_and_empty) {
   make_file(dir.file("empty"), 0);
   expect_open_fails("file:" + dir.file("empty"), -ENODATA, "never formatted");
   make_file(dir.file("short"), 2 * kMiB - 1);
-  expect_open_fails("file:" + dir.file("short"), -EUCLEAN, "2097151 bytes");
+  expect_open_fails("file:" + dir.file("short"), -EFBIG, "2097151 bytes");
 
   const std::string text = "file:" + dir.file("pool") + "?size=8MiB";
   const auto made = must_create(text);
   cr_expect(made->require_bytes(0, 8 * kMiB).ok());
-  expect_fail(made->require_bytes(1, kMiB), -EUCLEAN, "device 1");
+  expect_fail(made->require_bytes(1, kMiB), -ENODEV, "device 1");
   cr_assert_eq(truncate(dir.file("pool").c_str(), 8 * kMiB - 1), 0);
-  expect_fail(made->recheck(), -EUCLEAN, "truncated: has 8388607 bytes, needs 8388608");
+  expect_fail(made->recheck(), -EFBIG, "truncated: has 8388607 bytes, needs 8388608");
   const auto again = must_open("file:" + dir.file("pool"));
   cr_expect_eq(again->devices()[0].bytes, 6 * kMiB, "only whole stripes are mapped");
-  expect_fail(again->require_bytes(0, 8 * kMiB), -EUCLEAN, "has 8388607 bytes, needs 8388608");
+  expect_fail(again->require_bytes(0, 8 * kMiB), -EFBIG, "has 8388607 bytes, needs 8388608");
   expect_open_fails(text, -EINVAL, "the pool has 6 MiB");
   cr_assert_eq(truncate(dir.file("pool").c_str(), 16 * kMiB), 0);
   cr_expect(made->recheck().ok());

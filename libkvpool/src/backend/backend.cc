@@ -56,7 +56,7 @@ Status count_mem_devices(const Address &address, u32 &ret) {
   }
   if (found != end) {
     const auto missing = std::find_if_not(all.begin(), all.end(), place_exists);
-    return Status::fail(-EUCLEAN,
+    return Status::fail(-ENODEV,
                         quoted(address.text) + ": device file " + missing->shown() + " is missing");
   }
   if (address.devices && *address.devices != found) {
@@ -87,9 +87,9 @@ Status check_usable(const DeviceFile &file) {
                                       "formatted now");
   }
   if (file.file_bytes() < kDeviceAlign) {
-    return Status::fail(-EUCLEAN,
-                        file.shown() + ": truncated: has " + std::to_string(file.file_bytes()) +
-                            " bytes, the smallest device has " + format_size(kDeviceAlign));
+    return Status::fail(-EFBIG, file.shown() + ": truncated: has " +
+                                    std::to_string(file.file_bytes()) +
+                                    " bytes, the smallest device has " + format_size(kDeviceAlign));
   }
   return {};
 }
@@ -295,9 +295,9 @@ bool Backend::exists(const Address &address) {
 
 Status Backend::require_bytes(u32 device, u64 bytes) const {
   if (device >= files_.size()) {
-    return Status::fail(-EUCLEAN, quoted(address_.text) + ": device " + std::to_string(device) +
-                                      " is not among the " + std::to_string(files_.size()) +
-                                      " named");
+    return Status::fail(-ENODEV, quoted(address_.text) + ": device " + std::to_string(device) +
+                                     " is not among the " + std::to_string(files_.size()) +
+                                     " named");
   }
   if (bytes <= spans_[device].bytes) return files_[device].check_size(bytes);
   // Not mapped: either it was short at open, or it grew since, and then a new open helps.

@@ -67,7 +67,9 @@ public:
   bool writable() const { return writable_; }
   Locks &locks() { return *locks_; }
 
-  // -EUCLEAN when the file of `device` is shorter than `bytes`, as a superblock says it should be.
+  // -EFBIG when the file of `device` is shorter than `bytes`, as a superblock says it should be;
+  // -ENODEV when the address names no such device; -ESTALE when the file has grown and must be
+  // opened anew.
   Status require_bytes(u32 device, u64 bytes) const;
 
   // The same for everything mapped; a pool whose file shrank will raise SIGBUS, so ask now and

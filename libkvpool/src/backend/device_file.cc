@@ -442,8 +442,8 @@ Status DeviceFile::check_size(u64 bytes) const {
     now = static_cast<u64>(st.st_size);
   }
   if (now >= bytes) return {};
-  return Status::fail(-EUCLEAN, shown() + ": truncated: has " + std::to_string(now) +
-                                    " bytes, needs " + std::to_string(bytes));
+  return Status::fail(-EFBIG, shown() + ": truncated: has " + std::to_string(now) +
+                                  " bytes, needs " + std::to_string(bytes));
 }
 
 }  // namespace kvpool::backend

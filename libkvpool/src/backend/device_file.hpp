@@ -55,7 +55,7 @@ public:
   // Maps the first `bytes`, aligned to 2 MiB or what the device asks for.
   Status map(u64 bytes, const MapOptions &options);
 
-  // The size now, against `bytes`: -EUCLEAN when the file is shorter.
+  // The size now, against `bytes`: -EFBIG when the file is shorter.
   Status check_size(u64 bytes) const;
 
   // Undoes open_new and reserve: unlinks a file they made, cuts one they made longer.
