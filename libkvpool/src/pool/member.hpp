@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pool/hand.hpp"
+#include "pool/host_keeper.hpp"
 #include "pool/lease.hpp"
 #include "pool/lookup.hpp"
 #include "pool/mailbox.hpp"
@@ -24,6 +25,7 @@ struct MemberOptions {
   u16 world = 1;
   u32 pid = 0;
   u8 standby_slot = media::kNoStandby;
+  HostIdentity host_identity;
   std::string name;
 };
 
@@ -36,6 +38,7 @@ public:
         claims_(env, geo_),
         reader_(env, geo_, claims_),
         lease_(env, geo_, claims_.sealer()),
+        host_(env, geo_, claims_.sealer()),
         mailbox_(env, geo_, claims_.sealer()) {}
 
   // ---- life ----------------------------------------------------------------------------------------
@@ -153,6 +156,7 @@ private:
   Claims<Env> claims_;
   IndexReader<Env> reader_;
   Lease<Env> lease_;
+  HostKeeper<Env> host_;
   MemberOptions options_;
   bool joined_ = false;
   u32 slot_ = 0;

@@ -76,6 +76,7 @@ void Member<Env>::leave() {
   pump();
   accept_answered();
   lease_.leave();
+  host_.stop();
   env_.unlock(LockKind::kMember, slot_);
   joined_ = bound_ = false;
 }
@@ -262,6 +263,10 @@ int Member<Env>::tick() {
   if (!joined_ || !lease_.renew()) return -ESTALE;
   if (!mutex_.try_lock()) return 0;
   std::lock_guard guard(mutex_, std::adopt_lock);
+  if (!host_.beat(options_.host, options_.host_identity)) {
+    lease_.kill();
+    return -ESTALE;
+  }
   const u64 deadline = env_.now_ns() + 50 * kMs;
   if (const int err = check_owner(); err == -ESTALE) {
     lease_.kill();

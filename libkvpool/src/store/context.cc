@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/host_id.hpp"
 #include "media/superblock.hpp"
 
 namespace kvpool::store {
@@ -57,7 +58,7 @@ int Context::start(const char *address, std::string *why) {
   if (options_.read_only) return 0;
   keeper_ = std::thread([this] { keep(); });
   if (options_.embedded_owner) {
-    server_ = std::thread([this] { serve(0); });
+    server_ = std::thread([this] { serve(0, nullptr); });
     const int owner = wait_owner(deadline_of(options_.deadline_ns));
     if (owner == 0) return fail(why, -ETIMEDOUT, address_ + ": no owner serves in time");
     if (owner < 0) return explain(owner, why);
@@ -108,6 +109,9 @@ int Context::join(std::string *why) {
   how.world = static_cast<u16>(options_.world);
   how.pid = static_cast<u32>(getpid());
   how.name = options_.name;
+  const backend::Id128 machine = backend::machine_id(), boot = backend::boot_nonce();
+  std::memcpy(how.host_identity.machine_id, machine.data(), sizeof how.host_identity.machine_id);
+  std::memcpy(how.host_identity.boot_id, boot.data(), sizeof how.host_identity.boot_id);
   const int err = member_->join(how);
   if (err == -EUSERS) {
     return fail(why, err,
@@ -210,10 +214,10 @@ int Context::take_standby(u32 &ret_slot) {
   return -EUSERS;
 }
 
-int Context::serve(u64 until_ns) {
-  if (options_.read_only) return -EROFS;
-  if (serving_.exchange(true)) return -EBUSY;
-  const bool embedded = server_.get_id() == std::this_thread::get_id();
+int Context::serve(u64 until_ns, std::string *why) {
+  if (options_.read_only) return fail(why, -EROFS, address_ + ": opened read-only");
+  if (serving_.exchange(true)) return fail(why, -EBUSY, address_ + ": this context serves already");
+  const bool embedded = why == nullptr;  // nobody to tell: keep trying
   int result = 0;
   while (result == 0 && !serving_over(until_ns)) {
     u32 slot = 0;
@@ -249,10 +253,12 @@ int Context::serve(u64 until_ns) {
   }
   serving_.store(false);
   stop_serving_.store(false);
-  if (result != 0) {
-    log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
+  if (result == 0) return 0;
+  log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
+  if (result == -EUSERS) {
+    return fail(why, result, address_ + ": no standby slot or no member slot is free");
   }
-  return result;
+  return explain(result, why);
 }
 
 // Serves until the end, or until this owner is outbid (-ESTALE).
@@ -364,6 +370,27 @@ int Context::wait_owner(u64 deadline) {
     if (state != 0) return state;
     if (monotonic_ns() >= deadline) return 0;
     env_->sleep_ns(2 * kMillisecond);
+  }
+}
+
+int Context::open_events(u64 from, EventReader &ret_reader, std::string *why) {
+  const int owner = owner_state();
+  if (owner < 0) return explain(owner, why);
+  if (owner == 0) return explain(-EAGAIN, why);
+  const int err = ret_reader.open(geometry_.uuid, from);
+  if (err == 0 && ret_reader.epoch() == member_->claims().read().highest_active) return 0;
+  ret_reader.close();
+  if (err != 0 && err != -ENOENT) return explain(err, why);
+  return fail(why, -EREMOTE, address_ + ": the owner serves on another host, or has no room for events");
+}
+
+// Events come some milliseconds late at most: readers are routers and people, and cost the owner nothing.
+u32 Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_events) {
+  for (;;) {
+    if (const u32 n = reader.take(max, ret_events)) return n;
+    const u64 now = monotonic_ns();
+    if (now >= deadline) return 0;
+    env_->sleep_ns(std::min<u64>(2 * kMillisecond, deadline - now));
   }
 }
 
