@@ -220,8 +220,9 @@ typedef void (*kvpool_log_fn)(void *user, enum kvpool_log_level level, const cha
 
 /* ---- stores ---------------------------------------------------------------------------------- */
 
-#define KVPOOL_FORMAT_F_YES 1u   /* over an existing store, whose blocks are lost */
-#define KVPOOL_FORMAT_F_FORCE 2u /* also over one that seems alive, is damaged or newer */
+#define KVPOOL_FORMAT_F_YES 1u     /* over an existing store, whose blocks are lost */
+#define KVPOOL_FORMAT_F_FORCE 2u   /* also over one that seems alive, is damaged or newer */
+#define KVPOOL_FORMAT_F_DRY_RUN 4u /* plan and check only; nothing is written */
 
 struct kvpool_format_opts {
   size_t size;

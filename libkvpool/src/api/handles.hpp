@@ -38,7 +38,11 @@ public:
     }
     return nullptr;
   }
-  void clear() { children_.clear(); }
+  template <class F>
+  void each(F &&f) {
+    std::lock_guard guard(mutex_);
+    for (auto &c : children_) f(c.get());
+  }
 
 private:
   std::mutex mutex_;
@@ -48,11 +52,17 @@ private:
 // Working room to turn a batch of C structs into the store's.
 struct BatchRoom {
   BatchRoom() {
+    keys.reserve(store::kBatchMax);
+    hits.reserve(store::kBatchMax);
+    known.reserve(store::kBatchMax);
     puts.reserve(store::kBatchMax);
     gets.reserve(store::kBatchMax);
     runs.reserve(4096);
     memories.reserve(4096);
   }
+  std::vector<pool::Key> keys;
+  std::vector<pool::Hit> hits;
+  std::vector<u8> known;
   std::vector<store::PutBlock> puts;
   std::vector<store::GetBlock> gets;
   std::vector<transfer::Run> runs;
@@ -230,8 +240,8 @@ inline kvpool_key key_to(const pool::Key &key) {
   std::memcpy(out.bytes, key.w, sizeof out.bytes);
   return out;
 }
-// Keys are only ever copied bytewise, and both types are 32 plain bytes aligned at least as the C one.
-std::vector<pool::Key> keys_of(const kvpool_key *keys, std::size_t n);
+// Copies, since the C type may lie at any address.
+void keys_of(const kvpool_key *keys, std::size_t n, std::vector<pool::Key> &ret);
 
 static_assert(sizeof(kvpool_ticket) == sizeof(store::TicketWire));
 inline store::TicketWire wire_of(const kvpool_ticket &ticket) {

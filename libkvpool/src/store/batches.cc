@@ -12,7 +12,7 @@ bool cleared(const pool::Hit &hit) { return hit.reason == pool::MissReason::kCle
 
 // One chain without components of its own: keys are looked up as they are.
 int lookup_plain(Namespace &ns, const Key *keys, u64 count, bool all, Scratch &scratch,
-                 pool::Hit *ret_hits, bool *ret_known) {
+                 pool::Hit *ret_hits, u8 *ret_known) {
   Context &context = ns.context();
   u64 prefix = 0;
   bool broken = false;
@@ -45,7 +45,7 @@ int lookup_plain(Namespace &ns, const Key *keys, u64 count, bool all, Scratch &s
 }  // namespace
 
 int lookup_prefix(Namespace &ns, const Key *keys, u64 count, bool all, pool::Hit *ret_hits,
-                  bool *ret_known) {
+                  u8 *ret_known) {
   Context &context = ns.context();
   auto scratch = context.scratch().take();
   ContextCounters &counters = context.counters();

@@ -11,7 +11,7 @@ namespace kvpool::store {
 // a key together; `known` (may be null) says which were looked at. Returns the length of the longest
 // prefix at which every component's policy holds, or -errno.
 int lookup_prefix(Namespace &ns, const Key *keys, u64 count, bool all, pool::Hit *ret_hits,
-                  bool *ret_known);
+                  u8 *ret_known);
 
 // Length of the longest usable prefix of `count` blocks, where there(i, c) says whether block i has
 // component c (movement.md, layout).

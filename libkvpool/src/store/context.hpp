@@ -136,7 +136,7 @@ public:
 
   // Serves until `stop_serving`, until_ns (0: none), or the end of this store's life. 0, -EBUSY,
   // -EUSERS, -EROFS, -EIDRM, -errno of joining.
-  int serve(u64 until_ns);
+  int serve(u64 until_ns, std::string *why);
   void stop_serving() noexcept { stop_serving_.store(true); }
 
   // Whether an owner serves: its slot is locked and its heartbeat moves. 1, 0, or -errno.
@@ -156,7 +156,9 @@ public:
   };
   bool owner_numbers(OwnerNumbers &ret);
 
-  EventLog &event_log() { return events_; }
+  // A reader of what the owner decides. -EREMOTE: it serves on another host; -EAGAIN: nobody serves.
+  int open_events(u64 from, EventReader &ret_reader, std::string *why);
+  u32 next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_events);
 
 private:
   explicit Context(ContextOptions options) : options_(std::move(options)) {}
