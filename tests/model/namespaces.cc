@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns the model of clearing and bypassing a namespace (proto 8): its line carries an epoch that enters
-// every key, each lookup wave acquires the line together with the groups, and what was answered binds
-// every call begun afterwards. Puts that began before the clear may end after it.
+// Owns the model of clearing and bypassing a namespace (proto 8): its line carries an epoch that
+// enters every key, each lookup wave acquires the line together with the groups, and what was
+// answered binds every call begun afterwards. Puts that began before the clear may end after it.
 #include "caches.hpp"
 
 namespace kvpool::model {
@@ -9,223 +9,219 @@ namespace {
 
 class Namespaces {
 public:
-    struct Rules {
-        bool acquire_line = true;
-        bool drain_line = true;
-        bool epoch_in_key = true;
-        bool compare_epoch = true;
-        bool heed_bypass = true;
-        bool acquire_group = true;
-    };
+  struct Rules {
+    bool acquire_line = true;
+    bool drain_line = true;
+    bool epoch_in_key = true;
+    bool compare_epoch = true;
+    bool heed_bypass = true;
+    bool acquire_group = true;
+  };
 
-    enum Host { kOwner, kReader };
-    enum Line { kSpace, kOldGroup, kNewGroup };   // the key has another place in either epoch
-    enum OwnerStep : uint8_t { kIdle, kDrain };
-    enum ReaderStep : uint8_t { kStart, kWave, kHit, kMiss };
-    static constexpr uint8_t kBypass = 2;   // bit of the namespace line; bit 0 is the epoch
+  enum Host { kOwner, kReader };
+  enum Line { kSpace, kOldGroup, kNewGroup };  // the key has another place in either epoch
+  enum OwnerStep : uint8_t { kIdle, kDrain };
+  enum ReaderStep : uint8_t { kStart, kWave, kHit, kMiss };
+  static constexpr uint8_t kBypass = 2;  // bit of the namespace line; bit 0 is the epoch
 
-    struct State {
-        Memory<2, 3> mem;
-        uint8_t owner, wants;             // the decision under way: the line that is being written
-        uint8_t space;                    // the owner's mirror of the namespace line
-        uint8_t answered_epoch, answered_bypass, answered_put[2];
-        uint8_t published[2];
-        uint8_t handle;                   // epoch that the reader's handle knows
-        uint8_t reader, loaded, line, entry, from_epoch;
-        uint8_t floor, bypassed, must_hit;
-    };
+  struct State {
+    Memory<2, 3> mem;
+    uint8_t owner, wants;  // the decision under way: the line that is being written
+    uint8_t space;         // the owner's mirror of the namespace line
+    uint8_t answered_epoch, answered_bypass, answered_put[2];
+    uint8_t published[2];
+    uint8_t handle;  // epoch that the reader's handle knows
+    uint8_t reader, loaded, line, entry, from_epoch;
+    uint8_t floor, bypassed, must_hit;
+  };
 
-    static constexpr const char *kName = "namespaces";
-    static constexpr const char *kCovers = "clear and bypass of a namespace against lookups and late puts";
-    static constexpr Mutant<Rules> kMutants[] = {
-        {"line-not-acquired", &Rules::acquire_line, "8", "each wave acquires the namespace's line"},
-        {"line-not-drained", &Rules::drain_line, "7", "the line is drained before the answer"},
-        {"epoch-not-in-key", &Rules::epoch_in_key, "8", "the namespace's epoch enters its keys"},
-        {"epoch-not-compared", &Rules::compare_epoch, "8",
-         "a wave that finds another epoch starts again with its keys"},
-        {"bypass-ignored", &Rules::heed_bypass, "8", "bypass binds every call begun after its answer"},
-        {"group-not-acquired", &Rules::acquire_group, "10", "each wave acquires the groups"},
-    };
-    static constexpr const char *kMarks[] = {"hit before the clear", "hit after the clear", "miss after the clear",
-                                             "miss by bypass", "late put of the old epoch"};
+  static constexpr const char *kName = "namespaces";
+  static constexpr const char *kCovers =
+      "clear and bypass of a namespace against lookups and late puts";
+  static constexpr Mutant<Rules> kMutants[] = {
+      {"line-not-acquired", &Rules::acquire_line, "8", "each wave acquires the namespace's line"},
+      {"line-not-drained", &Rules::drain_line, "7", "the line is drained before the answer"},
+      {"epoch-not-in-key", &Rules::epoch_in_key, "8", "the namespace's epoch enters its keys"},
+      {"epoch-not-compared", &Rules::compare_epoch, "8",
+       "a wave that finds another epoch starts again with its keys"},
+      {"bypass-ignored", &Rules::heed_bypass, "8",
+       "bypass binds every call begun after its answer"},
+      {"group-not-acquired", &Rules::acquire_group, "10", "each wave acquires the groups"},
+  };
+  static constexpr const char *kMarks[] = {"hit before the clear", "hit after the clear",
+                                           "miss after the clear", "miss by bypass",
+                                           "late put of the old epoch"};
 
-    Namespaces(const Rules &rules, Mode) : rules_(rules) {}
+  Namespaces(const Rules &rules, Mode) : rules_(rules) {}
 
-    State initial() const { return State{}; }
+  State initial() const { return State{}; }
 
-    void next(const State &s, Sink<State> &emit) const
-    {
-        spontaneous(s, &State::mem, 7u << (kReader * 3), emit);
-        owner(s, emit);
-        reader(s, emit);
+  void next(const State &s, Sink<State> &emit) const {
+    spontaneous(s, &State::mem, 7u << (kReader * 3), emit);
+    owner(s, emit);
+    reader(s, emit);
+  }
+
+  const char *violation(const State &s) const {
+    if (s.reader == kHit && s.from_epoch < s.floor) {
+      return "a lookup begun after a clear hit what was cleared";
     }
-
-    const char *violation(const State &s) const
-    {
-        if (s.reader == kHit && s.from_epoch < s.floor) {
-            return "a lookup begun after a clear hit what was cleared";
-        }
-        if (s.reader == kHit && s.bypassed != 0) {
-            return "a lookup begun after a bypass hit";
-        }
-        if (s.reader == kMiss && s.must_hit != 0) {
-            return "a lookup missed a key that was there all the while";
-        }
-        return nullptr;
+    if (s.reader == kHit && s.bypassed != 0) {
+      return "a lookup begun after a bypass hit";
     }
-
-    uint32_t marks(const State &s) const
-    {
-        const bool hit = s.reader == kHit;
-        const bool miss = s.reader == kMiss;
-        return (hit && !s.answered_epoch) | (hit && s.from_epoch == 1) << 1 | (miss && s.floor == 1) << 2 |
-               (miss && s.bypassed) << 3 | (s.answered_epoch && !s.answered_put[0] && s.published[0]) << 4;
+    if (s.reader == kMiss && s.must_hit != 0) {
+      return "a lookup missed a key that was there all the while";
     }
+    return nullptr;
+  }
 
-    std::string show(const State &s) const
-    {
-        return text("medium line %d old %d new %d | owner step %d mirror %d answered epoch %d bypass %d | R step "
-                    "%d handle %d line %d entry %d floor %d bypassed%d must_hit%d",
-                    s.mem.medium[0], s.mem.medium[1], s.mem.medium[2], s.owner, s.space, s.answered_epoch,
-                    s.answered_bypass, s.reader, s.handle, s.line, s.entry, s.floor, s.bypassed, s.must_hit);
-    }
+  uint32_t marks(const State &s) const {
+    const bool hit = s.reader == kHit;
+    const bool miss = s.reader == kMiss;
+    return (hit && !s.answered_epoch) | (hit && s.from_epoch == 1) << 1 |
+           (miss && s.floor == 1) << 2 | (miss && s.bypassed) << 3 |
+           (s.answered_epoch && !s.answered_put[0] && s.published[0]) << 4;
+  }
+
+  std::string show(const State &s) const {
+    return text(
+        "medium line %d old %d new %d | owner step %d mirror %d answered epoch %d bypass %d | R "
+        "step "
+        "%d handle %d line %d entry %d floor %d bypassed%d must_hit%d",
+        s.mem.medium[0], s.mem.medium[1], s.mem.medium[2], s.owner, s.space, s.answered_epoch,
+        s.answered_bypass, s.reader, s.handle, s.line, s.entry, s.floor, s.bypassed, s.must_hit);
+  }
 
 private:
-    void owner(const State &s, Sink<State> &emit) const
-    {
-        State n = s;
-        if (s.owner == kDrain) {
-            const bool line = s.wants == kSpace;
-            if (s.mem.on_medium(kOwner) || (line && !rules_.drain_line)) {
-                answer(n);
-                emit(n, "the owner answers");
-            }
-            return;
-        }
+  void owner(const State &s, Sink<State> &emit) const {
+    State n = s;
+    if (s.owner == kDrain) {
+      const bool line = s.wants == kSpace;
+      if (s.mem.on_medium(kOwner) || (line && !rules_.drain_line)) {
+        answer(n);
+        emit(n, "the owner answers");
+      }
+      return;
+    }
+    n.owner = kDrain;
+    n.wants = kSpace;
+    if ((s.space & 1) == 0) {
+      State m = n;
+      m.space |= 1;
+      m.must_hit = 0;
+      m.mem.stream(kOwner, kSpace, m.space);
+      emit(m, "the owner clears the namespace");
+    }
+    if ((s.space & kBypass) == 0) {
+      State m = n;
+      m.space |= kBypass;
+      m.must_hit = 0;
+      m.mem.stream(kOwner, kSpace, m.space);
+      emit(m, "the owner bypasses the namespace");
+    }
+    // a put's key was made with the epoch its call began in: 0 may come late, 1 needs the clear
+    for (uint8_t e = 0; e <= s.answered_epoch; e++) {
+      if (s.published[e] == 0) {
+        n = s;
         n.owner = kDrain;
-        n.wants = kSpace;
-        if ((s.space & 1) == 0) {
-            State m = n;
-            m.space |= 1;
-            m.must_hit = 0;
-            m.mem.stream(kOwner, kSpace, m.space);
-            emit(m, "the owner clears the namespace");
-        }
-        if ((s.space & kBypass) == 0) {
-            State m = n;
-            m.space |= kBypass;
-            m.must_hit = 0;
-            m.mem.stream(kOwner, kSpace, m.space);
-            emit(m, "the owner bypasses the namespace");
-        }
-        // a put's key was made with the epoch its call began in: 0 may come late, 1 needs the clear
-        for (uint8_t e = 0; e <= s.answered_epoch; e++) {
-            if (s.published[e] == 0) {
-                n = s;
-                n.owner = kDrain;
-                n.wants = static_cast<uint8_t>(kOldGroup + e);
-                n.published[e] = 1;
-                n.mem.stream(kOwner, n.wants, 1);
-                emit(n, "the owner publishes a put");
-            }
-        }
+        n.wants = static_cast<uint8_t>(kOldGroup + e);
+        n.published[e] = 1;
+        n.mem.stream(kOwner, n.wants, 1);
+        emit(n, "the owner publishes a put");
+      }
     }
+  }
 
-    static void answer(State &n)
-    {
-        if (n.wants == kSpace) {
-            n.answered_epoch = n.space & 1;
-            n.answered_bypass = (n.space & kBypass) != 0;
-        } else {
-            n.answered_put[n.wants - kOldGroup] = 1;
-        }
-        n.owner = n.wants = 0;
+  static void answer(State &n) {
+    if (n.wants == kSpace) {
+      n.answered_epoch = n.space & 1;
+      n.answered_bypass = (n.space & kBypass) != 0;
+    } else {
+      n.answered_put[n.wants - kOldGroup] = 1;
     }
+    n.owner = n.wants = 0;
+  }
 
-    static uint8_t group(uint8_t epoch) { return static_cast<uint8_t>(kOldGroup + epoch); }
+  static uint8_t group(uint8_t epoch) { return static_cast<uint8_t>(kOldGroup + epoch); }
 
-    void begin_wave(State &n) const
-    {
-        if (rules_.acquire_line) {
-            n.mem.flush_now(kReader, kSpace);
-        }
-        if (rules_.acquire_group) {
-            n.mem.flush_now(kReader, group(n.handle));
-            if (!rules_.epoch_in_key) {
-                n.mem.flush_now(kReader, kOldGroup);
-            }
-        }
-        n.reader = kWave;
-        n.loaded = n.line = n.entry = 0;
+  void begin_wave(State &n) const {
+    if (rules_.acquire_line) {
+      n.mem.flush_now(kReader, kSpace);
     }
-
-    void reader(const State &s, Sink<State> &emit) const
-    {
-        State n = s;
-        switch (s.reader) {
-        case kStart:
-            n.floor = s.answered_epoch;
-            n.bypassed = s.answered_bypass;
-            // found for sure: published under the epoch in force, which no decision is changing
-            n.must_hit = s.answered_put[s.space & 1] && (s.space & 1) == s.answered_epoch && s.space < kBypass;
-            begin_wave(n);
-            emit(n, "R starts a wave");
-            break;
-        case kWave:
-            for (uint8_t k = 0; k < 2; k++) {
-                if (s.loaded >> k & 1) {
-                    continue;
-                }
-                n = s;
-                n.loaded |= static_cast<uint8_t>(1 << k);
-                if (k == 0) {
-                    n.line = s.mem.load(kReader, kSpace);
-                } else {
-                    load_entry(n);
-                }
-                if (n.loaded == 3) {
-                    finish(n);
-                }
-                emit(n, k == 0 ? "R loads the namespace's line" : "R loads the group");
-            }
-            break;
-        default:
-            n.reader = n.loaded = n.line = n.entry = n.from_epoch = 0;
-            n.floor = n.bypassed = n.must_hit = 0;
-            emit(n, "R starts again");
-            break;
-        }
+    if (rules_.acquire_group) {
+      n.mem.flush_now(kReader, group(n.handle));
+      if (!rules_.epoch_in_key) {
+        n.mem.flush_now(kReader, kOldGroup);
+      }
     }
+    n.reader = kWave;
+    n.loaded = n.line = n.entry = 0;
+  }
 
-    void load_entry(State &n) const
-    {
-        n.from_epoch = n.handle;
-        n.entry = n.mem.load(kReader, group(n.handle));
-        if (n.entry == 0 && !rules_.epoch_in_key) {   // the same key in either epoch: the same place
-            n.from_epoch = 0;
-            n.entry = n.mem.load(kReader, kOldGroup);
+  void reader(const State &s, Sink<State> &emit) const {
+    State n = s;
+    switch (s.reader) {
+      case kStart:
+        n.floor = s.answered_epoch;
+        n.bypassed = s.answered_bypass;
+        // found for sure: published under the epoch in force, which no decision is changing
+        n.must_hit =
+            s.answered_put[s.space & 1] && (s.space & 1) == s.answered_epoch && s.space < kBypass;
+        begin_wave(n);
+        emit(n, "R starts a wave");
+        break;
+      case kWave:
+        for (uint8_t k = 0; k < 2; k++) {
+          if (s.loaded >> k & 1) {
+            continue;
+          }
+          n = s;
+          n.loaded |= static_cast<uint8_t>(1 << k);
+          if (k == 0) {
+            n.line = s.mem.load(kReader, kSpace);
+          } else {
+            load_entry(n);
+          }
+          if (n.loaded == 3) {
+            finish(n);
+          }
+          emit(n, k == 0 ? "R loads the namespace's line" : "R loads the group");
         }
+        break;
+      default:
+        n.reader = n.loaded = n.line = n.entry = n.from_epoch = 0;
+        n.floor = n.bypassed = n.must_hit = 0;
+        emit(n, "R starts again");
+        break;
     }
+  }
 
-    void finish(State &n) const
-    {
-        if ((n.line & 1) != n.handle && rules_.compare_epoch) {
-            n.handle = n.line & 1;
-            begin_wave(n);
-            return;
-        }
-        const bool bypass = (n.line & kBypass) != 0 && rules_.heed_bypass;
-        n.reader = n.entry != 0 && !bypass ? kHit : kMiss;
-        n.loaded = 0;
+  void load_entry(State &n) const {
+    n.from_epoch = n.handle;
+    n.entry = n.mem.load(kReader, group(n.handle));
+    if (n.entry == 0 && !rules_.epoch_in_key) {  // the same key in either epoch: the same place
+      n.from_epoch = 0;
+      n.entry = n.mem.load(kReader, kOldGroup);
     }
+  }
 
-    const Rules rules_;
+  void finish(State &n) const {
+    if ((n.line & 1) != n.handle && rules_.compare_epoch) {
+      n.handle = n.line & 1;
+      begin_wave(n);
+      return;
+    }
+    const bool bypass = (n.line & kBypass) != 0 && rules_.heed_bypass;
+    n.reader = n.entry != 0 && !bypass ? kHit : kMiss;
+    n.loaded = 0;
+  }
+
+  const Rules rules_;
 };
 
-}   // namespace
-}   // namespace kvpool::model
+}  // namespace
+}  // namespace kvpool::model
 
-int main(int argc, char **argv)
-{
-    return kvpool::model::Program<kvpool::model::Namespaces>().main(argc, argv);
+int main(int argc, char **argv) {
+  return kvpool::model::Program<kvpool::model::Namespaces>().main(argc, argv);
 }
