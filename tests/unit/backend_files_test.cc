@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: pools in files and shared memory are made whole or not at all, and every bad file is
-// named. How: real files on real file systems, small ones mounted to be filled, children of another
-// user.
+// Shows: pools in files and shared memory are made whole or not at all; every bad file is named.
+// How: real files, small file systems mounted to be filled, children that are another user.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

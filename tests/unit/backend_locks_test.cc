@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: a place of a store has one holder on this machine, a dead one lets go, a forked one does
-// not. How: several Backends in one process, children that exec, die by SIGKILL or live on, format
-// races.
+// Shows: a place of a store has one holder on this machine; death lets go of it, fork does not.
+// How: several Backends in one process, children that exec, die by SIGKILL or live on, races.
 #include <signal.h>
 
 #include "backend_fixture.hpp"

@@ -2,10 +2,10 @@
 // Addresses: the text a user writes to name a pool, taken apart and checked. Nothing here opens a
 // file.
 //
-//   mem:NAME?size=1GiB&devices=2     named shared memory of this machine
-//   file:PATH[,PATH...]?host=3       files, each one a device (tmpfs, hugetlbfs, any local file
-//   system) dax:/dev/dax0.0?host=3           device-dax dev:NAME                         a
-//   partition of the kvpool driver (named, not served by this build)
+//   mem:NAME?size=1GiB&devices=2   named shared memory of this machine
+//   file:PATH[,PATH...]?host=3     files, each one a device: tmpfs, hugetlbfs or any local one
+//   dax:/dev/dax0.0?host=3         device-dax
+//   dev:NAME                       a partition of the kvpool driver: named, not served here
 //
 // An address is never guessed: an unknown scheme, option or unit is an error that names the nearest
 // right one, and no address at all is ENODEV, never memory.
