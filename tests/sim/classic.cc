@@ -206,7 +206,7 @@ void fenced_within_delta(Sim &sim) {
 
 constexpr Scenario kClassic[] = {
     {"counters-apart", "two hosts, two counters, each in a line of its own", counters_apart},
-    {"publish", "payload, strict drain, header; header, acquire, payload", publish_right, 2},
+    {"handshake", "payload, strict drain, header; header, acquire, payload", publish_right, 2},
     {"crash-drained", "what was drained strictly survives the loss of its host",
      crash_keeps_drained},
     {"fenced-delta", "a fenced store reaches the medium within delta", fenced_within_delta},

@@ -42,18 +42,18 @@ void History::reset() {
   nonce_ = 0;
 }
 
-void History::begin(u64 key, u64 nonce, Time now) {
+void History::begin(u64 key, u64 nonce, u32 scope, Time now) {
   if (written_.size() <= nonce) written_.resize(nonce + 1);
-  written_[nonce] = {key, nonce, now, kNever, kNever};
+  written_[nonce] = {key, nonce, scope, now, kNever, kNever};
 }
 
 void History::acknowledged(u64 nonce, Time now) {
   written_[nonce].ended = now;
 }
 
-void History::removed(u64 key, Time begun, Time ended, u64 nonce) {
+void History::removed(u64 key, u32 scope, Time begun, Time ended) {
   for (Written &w : written_) {
-    if (w.nonce == 0 || (key != 0 && w.key != key) || (nonce != 0 && w.nonce != nonce)) continue;
+    if (w.nonce == 0 || w.scope != scope || (key != 0 && w.key != key)) continue;
     // One that was not acknowledged when the removal began may have come after it.
     if (w.ended <= begun && w.gone > ended) w.gone = ended;
   }

@@ -17,6 +17,7 @@ Line payload_line(u64 key, u64 nonce, u64 index);
 struct Written {
   u64 key = 0;
   u64 nonce = 0;
+  u32 scope = 0;          // epoch of the namespace it was published in
   Time begun = 0;         // the publish call began: from here on it may be read
   Time ended = kNever;    // the publish call returned success
   Time gone = kNever;     // an accepted removal or clear returned: reads begun later may not see it
@@ -27,11 +28,11 @@ public:
   void reset();
   u64 next_nonce() { return ++nonce_; }
   // A publish call begins.
-  void begin(u64 key, u64 nonce, Time now);
+  void begin(u64 key, u64 nonce, u32 scope, Time now);
   void acknowledged(u64 nonce, Time now);
   // A removal took effect between `begun` and `ended`: what was acknowledged before it began is gone
-  // for every read begun after it ended. nonce 0: all publications of the key; key 0: of every key.
-  void removed(u64 key, Time begun, Time ended, u64 nonce = 0);
+  // for every read begun after it ended. key 0: of every key.
+  void removed(u64 key, u32 scope, Time begun, Time ended);
   // Takes payload apart; empty text: the bytes are one complete publication of `key` that may be read.
   std::string judge(u64 key, const Line *lines, u64 count, Time read_begun, Time read_ended,
                     u64 &ret_nonce) const;

@@ -17,6 +17,7 @@ const std::vector<Scenario> &scenarios() {
   static const std::vector<Scenario> all = [] {
     std::vector<Scenario> list;
     for (const Scenario &s : classic_scenarios()) list.push_back(s);
+    for (const Scenario &s : storm_scenarios()) list.push_back(s);
     return list;
   }();
   return all;
@@ -136,8 +137,14 @@ int run_seeds(const Options &options, const RunOptions &base) {
   }
   const RunReport report = run_plan(plan);
   if (terminal) std::fprintf(stderr, "\r\033[K");
-  json hit = json::array(), missing = json::array(), failures = json::array();
-  for (const auto &[name, count] : report.marks) (count ? hit : missing).push_back(name);
+  json hit = json::object(), missing = json::array(), failures = json::array();
+  for (const auto &[name, count] : report.marks) {
+    if (count) {
+      hit[name] = count;
+    } else {
+      missing.push_back(name);
+    }
+  }
   for (const Failure &f : report.failures) {
     failures.push_back({{"scenario", f.scenario}, {"seed", f.options.seed}, {"text", f.text},
                         {"replay", f.replay}});

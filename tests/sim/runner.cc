@@ -15,6 +15,7 @@
 #include <new>
 
 #include "mutants.hpp"
+#include "sim_env.hpp"
 
 namespace kvpool::sim {
 
@@ -115,6 +116,7 @@ void run_child(Shared &shared, const Plan &plan, const std::vector<Job> &jobs, u
                u64 last) {
   MarkRegistry::set_counts(shared.marks);
   Sim sim;
+  set_rack(&sim);
   for (u64 i = first; i < last; ++i) {
     const Job &job = jobs[i];
     shared.current = i;
@@ -126,7 +128,7 @@ void run_child(Shared &shared, const Plan &plan, const std::vector<Job> &jobs, u
     ++shared.runs[job.scenario];
     shared.steps[job.scenario] += sim.steps();
     if (sim.failed()) {
-      if (options.trace && !scenarios()[job.scenario].canary) sim.print_trace(4'000);
+      if (options.trace && !scenarios()[job.scenario].canary) sim.print_trace(1u << 14);
       note_failure(shared, job, sim.violation().c_str());
     }
     shared.done = i + 1;
@@ -241,6 +243,7 @@ std::string run_once(const Scenario &scenario, const RunOptions &options) {
     MarkRegistry::set_counts(shared->marks);
     alarm(kSecondsMax);
     Sim sim;
+    set_rack(&sim);
     sim.reset(options);
     scenario.run(sim);
     std::snprintf(shared->failure[0].text, kTextMax, "%s", sim.violation().c_str());

@@ -18,6 +18,7 @@ struct Scenario {
 };
 
 std::span<const Scenario> classic_scenarios();
+std::span<const Scenario> storm_scenarios();
 // All of them, in the order of the list.
 const std::vector<Scenario> &scenarios();
 

@@ -98,6 +98,8 @@ public:
   u32 current_world_thread() const { return threads_[current_]->world_thread; }
   u32 current_host() const { return processes_[threads_[current_]->process].host; }
   Counters &counters() { return threads_[current_]->counters; }
+  // A line of the trace for a person: operations above the verbs. Begins with "op " by custom.
+  void note(const char *what, u64 a = 0, u64 b = 0) { record(what, a, b); }
   [[gnu::format(printf, 2, 3)]] void fail(const char *format, ...);
   // Ends the calling thread as if its process had been killed here.
   [[noreturn]] void vanish();

@@ -278,11 +278,20 @@ void World::write_back(u32 host, u32 thread, LineRef ref) {
   Host &h = hosts_[host];
   while (h.in_flight.size() >= kInFlightMax) land_random(host);
   ref.page->in_flight[host] |= bit(ref.index);
-  h.in_flight.push_back({ref, 0xff, thread, kNever, page.data[ref.index]});
+  // One that nobody asked for has no fence to wait for: it is on its way.
+  const Time due = thread == ~u32{0} ? now_ + options_.delta_ns : kNever;
+  if (due < h.next_due) h.next_due = due;
+  h.in_flight.push_back({ref, 0xff, thread, due, page.data[ref.index]});
 }
 
-// Written back if dirty, then forgotten.
+// Written back if dirty, then forgotten. A write-back of the line that went on its way unasked becomes
+// the flushing thread's concern: its fence and its read-back cover it.
 void World::drop(u32 host, u32 thread, LineRef ref) {
+  if (thread != ~u32{0} && (ref.page->in_flight[host] & bit(ref.index))) {
+    for (Store &store : hosts_[host].in_flight) {
+      if (store.ref == ref && store.thread == ~u32{0}) store.thread = thread;
+    }
+  }
   if (!cached(host, ref)) return;
   HostPage &page = *ref.page->cache[host];
   if (page.dirty & bit(ref.index)) write_back(host, thread, ref);

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rig's processes: formatting, serving, standing by, leases, workers.
+#include "rig.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace kvpool::sim {
+
+namespace {
+
+constexpr u64 kMs = 1'000'000;
+constexpr u8 kFingerprint[16] = {'s', 'i', 'm', 'u', 'l', 'a', 't', 'o', 'r'};
+
+}  // namespace
+
+Rig::Rig(Sim &sim, const RigOptions &options) : sim_(sim), options_(options) {
+  media::FormatOptions format;
+  format.device_count = options.devices;
+  format.hosts = options.hosts;
+  format.members_per_host = options.members_per_host;
+  format.standbys = options.standbys;
+  format.namespaces = 4;
+  format.min_block_bytes = static_cast<u32>(options.block_bytes);
+  format.lines_per_block = options.lines_per_block;
+  format.extent_stripes = 1;
+  format.index_growth = 1;
+  format.map_growth = 1;
+  format.request_lines = 32;
+  format.response_slots = 16;
+  format.lease_ms = options.lease_ms;
+  format.delta_us = options.delta_us;
+  format.grace_us = options.grace_us;
+  std::string why;
+  // The metadata of so small a store takes a share of its own: ask for more until the extents fit.
+  for (u64 bytes = media::kStripeBytes;; bytes += 256 << 10) {
+    for (u32 d = 0; d < options.devices; ++d) format.device_bytes[d] = bytes;
+    const int err = media::plan_layout(format, layout_, &why);
+    if (err == 0 && layout_.regions.extent_count() >= options.extents) break;
+    if (bytes > u64{512} << 20) {
+      std::fprintf(stderr, "kvpool-sim: cannot plan the store: %s\n", why.c_str());
+      std::abort();
+    }
+  }
+  media::Geometry &geo = layout_.geometry;
+  for (u8 &byte : geo.uuid) byte = static_cast<u8>(sim.rng().next() | 1);
+  geo.nonce = sim.rng().next() | 1;
+  geo.state = media::StoreState::kReady;
+  sealer_ = media::Sealer(geo.uuid, geo.nonce);
+  WorldOptions world;
+  world.hosts = options.hosts;
+  world.delta_ns = u64{options.delta_us} * 990;  // a little less than the store's bound
+  world.device_bytes.clear();
+  for (u32 d = 0; d < geo.device_count; ++d) world.device_bytes.push_back(geo.device_bytes[d]);
+  sim_.make_world(world);
+}
+
+Rig::~Rig() = default;
+
+void Rig::poke(PoolOffset at, Line line, u32 epoch) {
+  sealer_.seal(line, at, epoch);
+  sim_.world().poke(at, line);
+}
+
+// What `kvpool format` leaves behind: one area activated by slot 0 under epoch 1.
+void Rig::format() {
+  const media::Geometry &geo = layout_.geometry;
+  const u32 epoch = media::make_epoch(1, 0);
+  for (u32 copy = 0; copy < 2; ++copy) {
+    const auto identity = media::make_identity(geo, geo.identity_at(copy).device(), geo.state);
+    sim_.world().poke(geo.identity_at(copy), media::Sealer::sealed_identity(identity));
+    for (u32 slot = 0; slot < geo.standby_count; ++slot) {
+      media::ClaimLine claim{};
+      if (slot == 0) {
+        claim.claimed = claim.active = epoch;
+        claim.index_groups = geo.index_groups;
+        claim.claimed_incarnation = claim.active_incarnation = 1;
+      }
+      poke(geo.claim_at(copy, slot), media::to_line(claim), 0);
+    }
+  }
+  const PoolOffset area = geo.area_at(0, 0);
+  Line regions[media::kRegionTableLines];
+  media::encode_regions(layout_.regions, regions);
+  for (u32 i = 0; i < media::kRegionTableLines; ++i) poke(geo.region_line(area, i), regions[i], epoch);
+  for (u32 id = 0; id < geo.namespace_lines; ++id) {
+    media::NamespaceLine line{};
+    line.flags = media::kNsEmpty;
+    poke(geo.ns_line(area, id), media::to_line(line), epoch);
+  }
+  for (u64 i = 0; i < geo.extent_lines; ++i) {
+    Line line{};
+    for (u32 k = 0; k < media::kMapRecordsPerLine; ++k) {
+      const media::MapRecord record{media::kHolderOwner, 0, media::kClassNone, 0, 0};
+      line.w[k] = sealer_.pack_map(record, geo.map_line(area, i) + k * 8, epoch);
+    }
+    sim_.world().poke(geo.map_line(area, i), line);
+  }
+  for (u64 n = 0; n < geo.index_groups * media::kGroupLines; ++n) {
+    media::Entry entry{};
+    entry.state = static_cast<u8>(media::EntryState::kEmpty);
+    poke(geo.entry_line(area, n), media::to_line(entry), epoch);
+  }
+}
+
+Actor &Rig::add_actor(u32 host, const std::string &name) {
+  auto actor = std::make_unique<Actor>();
+  actor->process = sim_.add_process(host, name);
+  actor->host = host;
+  actor->name = name;
+  actor->env = new SimEnv(sim_);
+  actor->member = new SimMember(*actor->env, layout_.geometry);
+  actors_.push_back(std::move(actor));
+  return *actors_.back();
+}
+
+void Rig::renewed(Actor &actor, Time begun) {
+  actor.entitled_until = begun + u64{options_.lease_ms} * kMs / 1000 * 960;
+}
+
+bool Rig::join(Actor &actor, u8 standby_slot) {
+  pool::MemberOptions options;
+  options.host = actor.host;
+  options.name = actor.name;
+  options.standby_slot = standby_slot;
+  for (u32 attempt = 0; attempt < 400; ++attempt) {
+    const Time begun = sim_.now();
+    const int err = actor.member->join(options);
+    if (err == 0) {
+      renewed(actor, begun);
+      return true;
+    }
+    if (err != -EAGAIN && err != -EUSERS && err != -EUCLEAN) {
+      sim_.fail("%s cannot join: error %d", actor.name.c_str(), err);
+    }
+    actor.env->sleep_ns(kMs);
+  }
+  sim_.fail("%s cannot join for long", actor.name.c_str());
+  return false;
+}
+
+// ---- owners ----------------------------------------------------------------------------------------
+
+// Until the heartbeat of the active owner (or of the highest claimer) stands still for long.
+void Rig::watch_owner(Actor &actor) {
+  u64 counter = 0, seen = actor.env->now_ns();
+  u32 watched = ~u32{0};
+  while (!actor.stop) {
+    if (actor.member->tick() == -ESTALE) {
+      if (actor.member->rejoin() == 0) renewed(actor, sim_.now());
+    }
+    const pool::ClaimView view = actor.member->claims().read();
+    u32 slot = view.active.active_member;
+    for (const media::ClaimLine &claim : view.line) {
+      if (claim.claimed == view.highest_claimed && claim.claimed != 0) slot = claim.claimed_member;
+    }
+    const PoolOffset at = geometry().member_at(slot);
+    SimMemory &mem = actor.env->memory();
+    mem.acquire(at, kLineBytes);
+    Line line;
+    media::MemberLine other{};
+    if (mem.load_line(at, line) && sealer_.intact(line, at, 0)) {
+      other = media::from_line<media::MemberLine>(line);
+    }
+    if (other.counter != counter || slot != watched) {
+      counter = other.counter;
+      watched = slot;
+      seen = actor.env->now_ns();
+    }
+    const bool still = actor.env->now_ns() - seen > u64{options_.lease_ms} * kMs;
+    const bool rash = sim_.allows(Feature::kPause) && sim_.rng().chance(20);
+    if (still || rash) {
+      if (rash && !still) SIM_MARK("rival suspects a living owner");
+      return;
+    }
+    actor.env->sleep_ns(u64{options_.lease_ms} * kMs / 10);
+  }
+}
+
+void Rig::serve(Actor &actor) {
+  SimOwner &owner = *actor.owner;
+  actor.serving = true;
+  while (!actor.stop) {
+    const Time begun = sim_.now();
+    const int served = owner.step();
+    if (served < 0) break;
+    renewed(actor, begun);
+    if (served == 0) actor.env->sleep_ns(owner.idle_ns());
+  }
+  actor.serving = false;
+}
+
+void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
+  actor.standing_by = true;
+  actor.standby_slot = standby_slot;
+  sim_.spawn(
+      actor.process, actor.name,
+      [this, &actor, standby_slot, at_once] {
+        while (!actor.env->try_lock(pool::LockKind::kStandby, standby_slot)) {
+          actor.env->sleep_ns(2 * kMs);
+        }
+        if (!join(actor, static_cast<u8>(standby_slot))) return;
+        actor.ready = true;
+        bool first = at_once;
+        while (!actor.stop) {
+          if (!first) watch_owner(actor);
+          first = false;
+          if (actor.stop) break;
+          actor.owner = new SimOwner(*actor.env, *actor.member);
+          const int err = actor.owner->take_over(standby_slot);
+          if (err == 0) {
+            SIM_MARK("store taken over");
+            serve(actor);
+          } else if (err == -ESTALE) {
+            if (actor.member->rejoin() == 0) renewed(actor, sim_.now());
+          } else if (err != -EAGAIN && err != -EUCLEAN) {
+            sim_.fail("%s cannot take over: error %d", actor.name.c_str(), err);
+          }
+          actor.env->sleep_ns(sim_.rng().below(5 * kMs));
+        }
+        actor.member->leave();
+        actor.left = true;
+      },
+      true);
+}
+
+// ---- members ---------------------------------------------------------------------------------------
+
+bool Rig::open_namespace(Actor &actor) {
+  media::NsOpenBody body{};
+  std::memcpy(body.fingerprint, kFingerprint, sizeof body.fingerprint);
+  body.create = 1;
+  body.weight = 1;
+  for (u32 attempt = 0; attempt < 200 && !actor.stop; ++attempt) {
+    media::NsAnswer answer{};
+    const int err = actor.member->ns_open(body, actor.env->now_ns() + options_.call_ns, answer);
+    if (err == 0) {
+      actor.ns = {static_cast<u16>(answer.id), answer.epoch};
+      return true;
+    }
+    actor.env->sleep_ns(2 * kMs);
+  }
+  return false;
+}
+
+void Rig::refresh_namespace(Actor &actor) {
+  u32 id = 0;
+  media::NamespaceLine line{};
+  if (actor.member->find_ns(kFingerprint, id, line) == 0) {
+    actor.ns = {static_cast<u16>(id), line.epoch};
+  }
+}
+
+void Rig::lease_thread(Actor &actor) {
+  while (!actor.stop) {
+    const Time begun = sim_.now();
+    const int err = actor.member->tick();
+    if (err == 0) {
+      renewed(actor, begun);
+    } else if (err == -ESTALE) {
+      actor.entitled_until = 0;
+      actor.disturbed = true;
+      std::erase_if(writers_, [&](const auto &w) { return w.second == &actor; });
+      if (actor.writing == 0 && actor.member->rejoin() == 0) renewed(actor, sim_.now());
+    }
+    actor.env->sleep_ns(u64{options_.lease_ms} * kMs / 8);
+  }
+  actor.member->leave();
+  actor.left = true;
+}
+
+void Rig::worker_thread(Actor &actor, u64 ops) {
+  if (!open_namespace(actor)) return;
+  actor.ready = true;
+  for (u64 i = 0; i < ops && !sim_.failed(); ++i) one_operation(actor);
+}
+
+void Rig::spawn_member(Actor &actor, u64 ops) {
+  sim_.spawn(actor.process, actor.name, [this, &actor, ops] {
+    if (!join(actor, media::kNoStandby)) return;
+    sim_.spawn(actor.process, actor.name + " lease", [this, &actor] { lease_thread(actor); }, true);
+    worker_thread(actor, ops);
+    if (sim_.rng().chance(300)) actor.env->sleep_ns(sim_.rng().below(20 * kMs));
+    actor.stop = true;
+  });
+}
+
+bool Rig::run(Time until, u64 steps_max) {
+  switch (sim_.run(until, steps_max)) {
+  case RunEnd::kDone: break;
+  case RunEnd::kDeadlock: sim_.fail("nobody can run"); break;
+  case RunEnd::kTimeLimit: sim_.fail("not done within its bound"); break;
+  case RunEnd::kFailed: break;
+  }
+  return !sim_.failed();
+}
+
+}  // namespace kvpool::sim

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store in the simulated rack with its actors: owners, standbys and members as processes on several
+// hosts, each with the threads it has in production. Scenarios say who lives where and what goes
+// wrong; the rig runs the calls, keeps the history and checks invariants I1 to I5 and I7.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "history.hpp"
+#include "pool/member.hpp"
+#include "pool/owner.hpp"
+#include "sim_env.hpp"
+
+namespace kvpool::sim {
+
+using SimMember = pool::Member<SimEnv>;
+using SimOwner = pool::Owner<SimEnv>;
+
+struct RigOptions {
+  u32 hosts = 3;
+  u32 members_per_host = 3;
+  u32 standbys = 2;
+  u32 devices = 2;
+  u32 extents = 4;            // 2 MiB each, over all devices
+  u64 block_bytes = 256 << 10;
+  u64 payload_lines = 6;      // written and read at most: blocks are large, what is in them is not
+  u32 lines_per_block = 3;    // of the index
+  u32 lease_ms = 40;
+  u32 delta_us = 100;
+  u32 grace_us = 2'000;
+  u32 keys = 12;
+  u64 key_salt = 0;
+  u64 call_ns = 400'000'000;  // deadline of one call
+  // Weights of a member's operations.
+  u32 put = 40, get = 40, remove = 5, pin = 0, clear = 0, idle = 15;
+};
+
+// One process with a member, and perhaps an owner, inside.
+struct Actor {
+  ProcessId process = 0;
+  u32 host = 0;
+  std::string name;
+  // Never destroyed: a dead process runs no destructors.
+  SimEnv *env = nullptr;
+  SimMember *member = nullptr;
+  SimOwner *owner = nullptr;
+  pool::NsRef ns{};
+  bool ready = false;      // joined, namespace open
+  bool stop = false;       // asked to leave
+  bool left = false;
+  bool serving = false;
+  u32 standby_slot = 0;
+  bool standing_by = false;  // owner or standby: leaves last
+  bool disturbed = false;    // killed, or lost its lease, at some time
+  Time entitled_until = 0;  // true time until which its lease lasts whatever its clock says
+  u32 writing = 0;  // threads between the check of the lease and the drain: no new life meanwhile
+  u64 puts = 0, gets = 0, hits = 0;
+};
+
+class Rig {
+public:
+  Rig(Sim &sim, const RigOptions &options);
+  ~Rig();
+
+  // Writes a formatted store with an activated area onto the medium.
+  void format();
+  Actor &add_actor(u32 host, const std::string &name);
+  // Serves from the standby slot: takes the store over at once, or when the owner's heartbeat stops.
+  void spawn_owner(Actor &actor, u32 standby_slot, bool at_once);
+  // A member with its lease thread, and `ops` random operations from a worker thread.
+  void spawn_member(Actor &actor, u64 ops);
+  // Lets members leave when their work is done, waits until everything is settled, checks what is
+  // left. Call last; then run().
+  void spawn_closer();
+  bool run(Time until, u64 steps_max);
+
+  // Single operations, from a thread of `actor`; each checks what it can.
+  int put(Actor &actor, u64 key);
+  int get(Actor &actor, u64 key);
+  int remove(Actor &actor, u64 key);
+  int hold_pinned(Actor &actor, u64 key);
+  int clear(Actor &actor);
+  void one_operation(Actor &actor);
+
+  Sim &sim() { return sim_; }
+  History &history() { return history_; }
+  void disturb(Actor &actor) {
+    actor.disturbed = true;
+    if (actor.owner) owners_stats_lost_ = true;
+  }
+  bool calm() const { return calm_; }
+  void expect_media_faults() { media_faults_ = true; }
+  const media::Geometry &geometry() const { return layout_.geometry; }
+  std::vector<std::unique_ptr<Actor>> &actors() { return actors_; }
+  pool::Key key_of(u64 key, u32 ns_epoch) const;
+  const RigOptions &options() const { return options_; }
+
+private:
+  void serve(Actor &actor);
+  void watch_owner(Actor &actor);
+  bool join(Actor &actor, u8 standby_slot);
+  void lease_thread(Actor &actor);
+  void worker_thread(Actor &actor, u64 ops);
+  bool open_namespace(Actor &actor);
+  void refresh_namespace(Actor &actor);
+  void renewed(Actor &actor, Time begun);
+  void closer(Actor &actor);
+  void read_everything(Actor &actor);
+  SimOwner *serving_owner() const;
+  struct MediumView {
+    u32 epoch = 0;
+    PoolOffset area{};
+    std::vector<media::MapRecord> extents;
+    std::vector<media::Entry> entries;
+  };
+  bool read_medium(MediumView &view) const;
+  std::string space_text() const;
+  void check_kept(u64 key, bool found);
+
+  void check_deadline(const Actor &actor, const char *call, Time begun, Time paused_before);
+  void take_block(Actor &actor, u64 address);
+  void release_block(Actor &actor, u64 address);
+  PoolOffset payload_at(const pool::Session &session, u64 address, u64 line) const;
+  void poke(PoolOffset at, Line line, u32 epoch);
+  bool copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy);
+  void judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
+             Time begun);
+
+  Sim &sim_;
+  RigOptions options_;
+  media::Layout layout_{};
+  media::Sealer sealer_;
+  History history_;
+  std::vector<std::unique_ptr<Actor>> actors_;
+  std::map<u64, Actor *> writers_;  // of blocks between reserve and publish
+  std::map<u64, Actor *> writer_of_;  // of each nonce
+  std::map<u64, u64> removals_;       // calls of remove by key, whatever came of them
+  bool cleared_ = false;
+  bool owners_stats_lost_ = false;    // an owner that may have evicted is gone with its counts
+  bool media_faults_ = false;
+  bool calm_ = false;                 // faults are over: the nemesis has nothing left to do
+};
+
+}  // namespace kvpool::sim

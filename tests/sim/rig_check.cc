@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must be true when everybody has done his work and the graces are over: nothing leaked (I5), what
+// was published is there (I4, I6), what is there reads right (I1, I2).
+#include <algorithm>
+
+#include "rig.hpp"
+
+namespace kvpool::sim {
+
+namespace {
+
+constexpr u64 kMs = 1'000'000;
+constexpr Time kSettleNs = 3'000'000'000;  // quarantines and graces are over long before
+
+unsigned long long ull(u64 value) { return value; }
+
+}  // namespace
+
+SimOwner *Rig::serving_owner() const {
+  SimOwner *best = nullptr;
+  for (const auto &actor : actors_) {
+    if (!actor->serving || !sim_.alive(actor->process)) continue;
+    if (!best || actor->owner->epoch() > best->epoch()) best = actor->owner;
+  }
+  return best;
+}
+
+// Reads the medium as a stranger would: the area of the highest active claim.
+bool Rig::read_medium(MediumView &view) const {
+  const media::Geometry &geo = layout_.geometry;
+  media::ClaimLine best{};
+  for (u32 copy = 0; copy < 2; ++copy) {
+    for (u32 slot = 0; slot < geo.standby_count; ++slot) {
+      const PoolOffset at = geo.claim_at(copy, slot);
+      const Line line = sim_.world().peek(at);
+      if (!sealer_.intact(line, at, 0)) continue;
+      const auto claim = media::from_line<media::ClaimLine>(line);
+      if (claim.active > best.active) {
+        best = claim;
+        view.area = geo.area_at(slot, claim.area);
+      }
+    }
+  }
+  if (best.active == 0) return false;
+  view.epoch = best.active;
+  view.extents.clear();
+  for (u32 x = 0; x < layout_.regions.extent_count(); ++x) {
+    const PoolOffset at = geo.map_word(view.area, x);
+    const Line line = sim_.world().peek(PoolOffset::from_raw(at.raw() & ~(kLineBytes - 1)));
+    media::MapRecord record{};
+    if (!sealer_.unpack_map(line.w[at.byte() % kLineBytes / 8], at, view.epoch, record)) return false;
+    view.extents.push_back(record);
+  }
+  view.entries.clear();
+  for (u64 n = 0; n < best.index_groups * media::kGroupLines; ++n) {
+    const PoolOffset at = geo.entry_line(view.area, n);
+    const Line line = sim_.world().peek(at);
+    if (!sealer_.intact(line, at, view.epoch)) return false;
+    view.entries.push_back(media::from_line<media::Entry>(line));
+  }
+  return true;
+}
+
+// Empty text: every block is free or published, and nothing overlaps.
+std::string Rig::space_text() const {
+  MediumView view;
+  if (!read_medium(view)) return "the active area does not verify";
+  for (u32 x = 0; x < view.extents.size(); ++x) {
+    if (view.extents[x].holder != media::kHolderOwner) {
+      return "extent " + std::to_string(x) + " is still held by slot " +
+             std::to_string(view.extents[x].holder);
+    }
+  }
+  std::map<u64, u64> blocks;  // start to end
+  for (u64 n = 0; n < view.entries.size(); ++n) {
+    const media::Entry &entry = view.entries[n];
+    const auto state = entry.entry_state();
+    if (state == media::EntryState::kEmpty) continue;
+    if (state != media::EntryState::kPublished) {
+      return "entry " + std::to_string(n) + " stays in state " +
+             std::to_string(static_cast<u32>(state));
+    }
+    const u64 begin = entry.locator() * media::kLocatorUnit;
+    const u64 end = begin + entry.payload_lines() * kLineBytes;
+    if (!layout_.regions.holds(begin, end - begin)) return "entry names bytes outside the pool";
+    const auto next = blocks.lower_bound(begin);
+    if (next != blocks.end() && next->first < end) return "two entries share a block";
+    if (next != blocks.begin() && std::prev(next)->second > begin) return "two entries share a block";
+    blocks[begin] = end;
+  }
+  return "";
+}
+
+// I4 and I6, where nothing was evicted: a key with an acknowledged publication by an undisturbed member
+// and no removal since is found.
+void Rig::check_kept(u64 key, bool found) {
+  if (found || removals_.count(key) || cleared_) return;
+  for (const auto &actor : actors_) {
+    if (actor->owner && actor->owner->stats().evicted) return;
+  }
+  if (owners_stats_lost_) return;
+  for (const Written &w : history_.all()) {
+    if (w.nonce == 0 || w.key != key || w.ended == kNever) continue;
+    const auto by = writer_of_.find(w.nonce);
+    if (by == writer_of_.end() || by->second->disturbed || !sim_.alive(by->second->process)) continue;
+    sim_.fail("key %llu, published with nonce %llu by %s and never removed, is lost", ull(key),
+              ull(w.nonce), by->second->name.c_str());
+  }
+}
+
+void Rig::read_everything(Actor &actor) {
+  u64 hits = 0;
+  refresh_namespace(actor);
+  for (u64 key = 1; key <= options_.keys; ++key) {
+    int err = 0;
+    for (u32 attempt = 0; attempt < 20; ++attempt) {
+      err = get(actor, key);
+      if (err != -EAGAIN) break;
+      actor.env->sleep_ns(kMs);
+    }
+    if (err == -EIO && media_faults_) continue;
+    if (err != 0 && err != -ENOENT) sim_.fail("last read of key %llu: error %d", ull(key), err);
+    hits += err == 0;
+    check_kept(key, err == 0);
+  }
+  MediumView view;
+  u64 published = 0;
+  if (read_medium(view)) {
+    // Entries of a namespace that was cleared since stay until their room is wanted.
+    for (const media::Entry &entry : view.entries) {
+      if (entry.entry_state() != media::EntryState::kPublished) continue;
+      for (u64 key = 1; key <= options_.keys; ++key) {
+        published += std::equal(entry.key, entry.key + 4, key_of(key, actor.ns.epoch).w);
+      }
+    }
+  }
+  if (published != hits) {
+    sim_.fail("%llu entries are published, %llu keys are hits", ull(published), ull(hits));
+  }
+}
+
+void Rig::closer(Actor &actor) {
+  if (!join(actor, media::kNoStandby)) return;
+  sim_.spawn(actor.process, "inspector lease", [this, &actor] { lease_thread(actor); }, true);
+  if (!open_namespace(actor)) sim_.fail("the inspector finds no owner");
+  for (;;) {  // the others are done
+    bool busy = false;
+    for (const auto &other : actors_) {
+      if (other.get() == &actor || other->standing_by) continue;
+      busy |= sim_.alive(other->process) && !other->left;
+    }
+    if (!busy && serving_owner()) break;
+    actor.env->sleep_ns(5 * kMs);
+  }
+  calm_ = true;
+  const Time start = sim_.now();
+  std::string text;
+  do {
+    actor.env->sleep_ns(20 * kMs);
+    text = space_text();
+  } while (!text.empty() && sim_.now() - start < kSettleNs + u64{options_.lease_ms} * kMs * 10);
+  if (!text.empty()) sim_.fail("not settled long after the last call: %s", text.c_str());
+  read_everything(actor);
+  actor.stop = true;
+}
+
+void Rig::spawn_closer() {
+  Actor &actor = add_actor(options_.hosts - 1, "inspector");
+  sim_.spawn(actor.process, actor.name, [this, &actor] { closer(actor); });
+}
+
+}  // namespace kvpool::sim

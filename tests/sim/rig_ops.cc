@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Single operations of a member in the rig: each does what production does above the pool layer, on
+// payload that the history can judge.
+#include <cstring>
+
+#include "rig.hpp"
+
+namespace kvpool::sim {
+
+namespace {
+
+constexpr Time kSlackNs = 400'000'000;  // starvation is no fault of the call
+
+unsigned long long ull(u64 value) { return value; }
+
+}  // namespace
+
+pool::Key Rig::key_of(u64 key, u32 ns_epoch) const {
+  Rng rng(key * 0x9E3779B97F4A7C15ull + ns_epoch * 0xD1B54A32D192ED03ull + options_.key_salt);
+  return {{rng.next(), rng.next(), rng.next(), rng.next()}};
+}
+
+// I7: a call is over by its deadline, if its process was allowed to run.
+void Rig::check_deadline(const Actor &actor, const char *call, Time begun, Time paused_before) {
+  const Time paused = sim_.paused_total(actor.process) - paused_before;
+  const Time took = sim_.now() - begun;
+  if (took > options_.call_ns + options_.call_ns / 50 + kSlackNs + 2 * paused) {
+    sim_.fail("%s of %s took %llu us, deadline %llu us", call, actor.name.c_str(),
+              ull(took / 1000), ull(options_.call_ns / 1000));
+  }
+}
+
+// I3: nobody else who is alive for certain is writing this block.
+void Rig::take_block(Actor &actor, u64 address) {
+  const auto found = writers_.find(address);
+  if (found != writers_.end() && found->second != &actor) {
+    const Actor &other = *found->second;
+    if (sim_.alive(other.process) && sim_.now() < other.entitled_until) {
+      sim_.fail("block %#llx is given to %s while %s writes it", ull(address), actor.name.c_str(),
+                other.name.c_str());
+    }
+  }
+  writers_[address] = &actor;
+}
+
+void Rig::release_block(Actor &actor, u64 address) {
+  const auto found = writers_.find(address);
+  if (found != writers_.end() && found->second == &actor) writers_.erase(found);
+}
+
+// Lines 0..n-1 of the block, at the places its region gives them.
+PoolOffset Rig::payload_at(const pool::Session &session, u64 address, u64 line) const {
+  return session.regions.data_at(address + line * kLineBytes);
+}
+
+int Rig::put(Actor &actor, u64 key) {
+  SimMember &member = *actor.member;
+  const u64 deadline = actor.env->now_ns() + options_.call_ns;
+  const Time begun = sim_.now(), paused = sim_.paused_total(actor.process);
+  ++actor.puts;
+  sim_.note("op put", key);
+  pool::Block block{};
+  int err = member.reserve(options_.block_bytes, 1, deadline, &block);
+  check_deadline(actor, "reserve", begun, paused);
+  if (err) return err;
+  take_block(actor, block.address);
+  ++actor.writing;
+  const u64 incarnation = member.incarnation();
+  const u64 nonce = history_.next_nonce();
+  const u64 lines = 1 + nonce % options_.payload_lines;
+  SimMemory &mem = actor.env->memory();
+  const pool::Session &session = *member.session();
+  for (u64 i = 0; i < lines; ++i) {
+    if (!member.alive() || member.incarnation() != incarnation) {  // proto 6: before each chunk
+      --actor.writing;
+      release_block(actor, block.address);
+      return -ESTALE;
+    }
+    const Line line = payload_line(key, nonce, i);
+    mem.stream_lines(payload_at(session, block.address, i), &line, 1, nullptr, 0);
+  }
+  const PoolOffset last = payload_at(session, block.address, lines - 1);
+  if (!actor.env->mutant(pool::Mutant::kPublishWithoutDrain)) mem.drain_strict(&last, 1);
+  --actor.writing;
+  if (member.incarnation() != incarnation) return -ESTALE;
+  pool::Publication p;
+  p.key = key_of(key, actor.ns.epoch);
+  p.ns = actor.ns;
+  p.block = block;
+  p.payload_lines = lines;
+  p.check_hash = nonce;
+  release_block(actor, block.address);  // from here on an owner may publish, evict and grant it
+  sim_.note("op publish", key, nonce);
+  history_.begin(key, nonce, actor.ns.epoch, sim_.now());
+  writer_of_[nonce] = &actor;
+  err = member.publish(&p, 1, deadline);
+  sim_.note("op published", nonce, static_cast<u64>(p.result));
+  if (p.result == 0) {
+    history_.acknowledged(nonce, sim_.now());
+    SIM_MARK("put acknowledged");
+  } else if (p.result == -EEXIST) {
+    SIM_MARK("put found the key there");
+  } else if (p.result == -EINPROGRESS) {
+    SIM_MARK("put left in doubt");
+  }
+  check_deadline(actor, "put", begun, paused);
+  return p.result ? p.result : err;
+}
+
+int Rig::get(Actor &actor, u64 key) {
+  SimMember &member = *actor.member;
+  const Time begun = sim_.now();
+  ++actor.gets;
+  sim_.note("op get", key);
+  const pool::Key wanted = key_of(key, actor.ns.epoch);
+  pool::Hit hit;
+  int err = member.lookup(actor.ns, &wanted, 1, {}, &hit);
+  if (err) return err;
+  if (hit.presence != pool::Presence::kHit) return -ENOENT;
+  sim_.note("op hit", key, hit.version);
+  std::vector<Line> copy;
+  const bool readable = copy_block(actor, hit, copy);
+  if (sim_.rng().chance(150)) actor.env->sleep_ns(sim_.rng().below(options_.grace_us * 3000));
+  bool valid = false;
+  err = member.validate(&hit, 1, &valid);
+  if (err) return err;
+  if (!valid) {
+    SIM_MARK("copy not validated");
+    return -EAGAIN;
+  }
+  if (!readable) return -EIO;
+  judge(actor, key, hit, copy, begun);
+  ++actor.hits;
+  return 0;
+}
+
+bool Rig::copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy) {
+  const u64 lines = hit.payload_bytes / kLineBytes;
+  if (lines == 0 || lines > options_.payload_lines) {
+    sim_.fail("%s: an entry of %llu lines", actor.name.c_str(), ull(lines));
+  }
+  copy.resize(lines);
+  SimMemory &mem = actor.env->memory();
+  const PoolOffset from = payload_at(*actor.member->session(), hit.address, 0);
+  mem.begin_wave();
+  mem.flush_lines(from, lines);
+  mem.end_wave();
+  return mem.fetch_lines(copy.data(), from, lines, kNoOffset, nullptr, 0);
+}
+
+void Rig::judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
+                Time begun) {
+  u64 nonce = 0;
+  const std::string wrong =
+      history_.judge(key, copy.data(), copy.size(), begun, sim_.now(), nonce);
+  if (!wrong.empty()) {
+    sim_.fail("%s, key %llu: %s", actor.name.c_str(), ull(key), wrong.c_str());
+  }
+  if (hit.check_hash != nonce) {
+    sim_.fail("%s, key %llu: entry says nonce %llu, bytes say %llu", actor.name.c_str(), ull(key),
+              ull(hit.check_hash), ull(nonce));
+  }
+}
+
+int Rig::remove(Actor &actor, u64 key) {
+  const Time begun = sim_.now(), paused = sim_.paused_total(actor.process);
+  const u64 deadline = actor.env->now_ns() + options_.call_ns;
+  sim_.note("op remove", key);
+  ++removals_[key];
+  const u32 scope = actor.ns.epoch;
+  const int err = actor.member->remove(key_of(key, actor.ns.epoch), 0, deadline);
+  sim_.note("op removed", key, static_cast<u64>(err));
+  check_deadline(actor, "remove", begun, paused);
+  if (err == 0) {
+    SIM_MARK("key removed");
+    history_.removed(key, scope, begun, sim_.now());
+  }
+  return err;
+}
+
+// A pin protects bytes until its expiry on this host's clock, looked at after the use (proto 11).
+int Rig::hold_pinned(Actor &actor, u64 key) {
+  SimMember &member = *actor.member;
+  const Time begun = sim_.now();
+  const pool::Key wanted = key_of(key, actor.ns.epoch);
+  pool::Hit hit;
+  int err = member.lookup(actor.ns, &wanted, 1, {}, &hit);
+  if (err) return err;
+  if (hit.presence != pool::Presence::kHit) return -ENOENT;
+  pool::Pin pin{};
+  const u32 ttl_ms = static_cast<u32>(sim_.rng().between(5, 30));
+  err = member.pin(hit, wanted, ttl_ms, actor.env->now_ns() + options_.call_ns, pin);
+  if (err) return err;
+  SIM_MARK("block pinned");
+  actor.env->sleep_ns(sim_.rng().below(u64{ttl_ms} * 1'200'000));
+  std::vector<Line> copy;
+  const bool before = actor.env->now_ns() <= pin.expiry_ns && member.alive();
+  const bool readable = copy_block(actor, pin.hit, copy);
+  const bool late = actor.env->mutant(pool::Mutant::kPinCheckBeforeUse) ? !before
+                    : actor.env->now_ns() > pin.expiry_ns || !member.alive();
+  if (late) {
+    SIM_MARK("pin ran out in use");
+    member.unpin(pin);
+    return -ETIME;
+  }
+  if (readable) judge(actor, key, pin.hit, copy, begun);
+  member.unpin(pin);
+  return 0;
+}
+
+int Rig::clear(Actor &actor) {
+  const Time begun = sim_.now(), paused = sim_.paused_total(actor.process);
+  cleared_ = true;
+  media::NsAnswer answer{};
+  const int err = actor.member->ns_control(actor.ns.id, actor.ns.epoch, media::NsOp::kClear,
+                                           actor.env->now_ns() + options_.call_ns, answer);
+  check_deadline(actor, "clear", begun, paused);
+  if (err == 0) {
+    SIM_MARK("namespace cleared");
+    history_.removed(0, actor.ns.epoch, begun, sim_.now());
+    actor.ns.epoch = answer.epoch;
+  }
+  return err;
+}
+
+void Rig::one_operation(Actor &actor) {
+  const u64 key = 1 + sim_.rng().below(options_.keys);
+  const u32 weights[] = {options_.put,   options_.get,  options_.remove,
+                         options_.pin,   options_.clear, options_.idle};
+  u64 total = 0;
+  for (u32 weight : weights) total += weight;
+  u64 dice = sim_.rng().below(total);
+  u32 which = 0;
+  while (dice >= weights[which]) dice -= weights[which++];
+  int err = 0;
+  switch (which) {
+  case 0: err = put(actor, key); break;
+  case 1: err = get(actor, key); break;
+  case 2: err = remove(actor, key); break;
+  case 3: err = hold_pinned(actor, key); break;
+  case 4: err = clear(actor); break;
+  default: actor.env->sleep_ns(sim_.rng().below(3'000'000)); break;
+  }
+  // A cleared namespace has another epoch: a handle learns it by opening again.
+  if (err == -ESTALE || err == -EPERM || cleared_) refresh_namespace(actor);
+}
+
+}  // namespace kvpool::sim

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scenarios over the production templates: members that put, get, remove, pin and clear, owners that
+// serve and take over, and a nemesis that kills, stops and breaks. Each stresses another part.
+#include "rig.hpp"
+#include "scenario.hpp"
+
+namespace kvpool::sim {
+
+namespace {
+
+constexpr u64 kMs = 1'000'000;
+constexpr Time kBound = 60'000 * kMs;
+constexpr u64 kStepsMax = 30'000'000;
+
+struct Storm {
+  RigOptions rig;
+  u32 members = 2;       // on hosts 1, 2, ... in turn, and on host 0 too
+  u64 ops = 20;
+  u32 standbys = 0;      // besides the first owner
+  bool kill_members = false;
+  bool pause_members = false;
+  bool kill_owner = false;
+  bool pause_owner = false;
+  bool crash_hosts = false;
+  u32 strikes = 3;
+};
+
+// Somebody starts the program again on the same host.
+void restart(Rig &rig, const Actor &victim) {
+  const u32 host = victim.host;
+  const bool owner = victim.standing_by;
+  const u32 slot = victim.standby_slot;
+  Actor &actor = rig.add_actor(host, victim.name + "'");
+  if (owner) {
+    rig.spawn_owner(actor, slot, false);
+  } else {
+    rig.spawn_member(actor, 4);
+  }
+}
+
+// One fault at a random moment. At least one owner must be left, or nothing can settle.
+void strike(Rig &rig, const Storm &storm) {
+  Sim &sim = rig.sim();
+  auto &actors = rig.actors();
+  Actor &victim = *actors[sim.rng().below(actors.size())];
+  if (!sim.alive(victim.process) || victim.name == "inspector") return;
+  u32 owners = 0;
+  for (const auto &actor : actors) owners += actor->standing_by && sim.alive(actor->process);
+  const bool owner = victim.standing_by;
+  const Time lease = u64{rig.options().lease_ms} * kMs;
+  const bool may_kill = sim.allows(Feature::kKill) && (owner ? storm.kill_owner && owners > 1
+                                                             : storm.kill_members);
+  const bool may_pause = sim.allows(Feature::kPause) &&
+                         (owner ? storm.pause_owner : storm.pause_members);
+  if (may_kill && (!may_pause || sim.rng().chance(500))) {
+    SIM_MARK("process killed");
+    rig.disturb(victim);
+    if (sim.rng().chance(700)) {
+      sim.kill_after(victim.process, 1 + sim.rng().below(600));
+    } else {
+      sim.kill(victim.process);
+    }
+    if (sim.rng().chance(600)) restart(rig, victim);
+  } else if (may_pause) {
+    const Time longest = sim.rng().chance(500) ? lease / 2 : 4 * lease;
+    if (longest > lease) SIM_MARK("process stopped for longer than its lease");
+    sim.pause(victim.process, sim.rng().between(kMs / 10, longest));
+  }
+}
+
+void strike_host(Rig &rig, const Storm &storm) {
+  Sim &sim = rig.sim();
+  const u32 host = static_cast<u32>(sim.rng().below(rig.options().hosts - 1));
+  u32 owners_elsewhere = 0;
+  for (const auto &actor : rig.actors()) {
+    if (actor->standing_by && sim.alive(actor->process) && actor->host != host) ++owners_elsewhere;
+  }
+  if (owners_elsewhere == 0 || !storm.crash_hosts || !sim.allows(Feature::kHostCrash)) return;
+  SIM_MARK("host lost its power");
+  for (const auto &actor : rig.actors()) {
+    if (actor->host == host) rig.disturb(*actor);
+  }
+  sim.crash_host(host);
+}
+
+void nemesis(Rig &rig, const Storm &storm) {
+  Sim &sim = rig.sim();
+  for (u32 i = 0; i < storm.strikes && !rig.calm(); ++i) {
+    sim.sleep_true(sim.rng().below(u64{1} << sim.rng().between(16, 23)));
+    if (rig.calm()) return;
+    if (storm.crash_hosts && sim.rng().chance(150)) {
+      strike_host(rig, storm);
+    } else {
+      strike(rig, storm);
+    }
+  }
+}
+
+void run_storm(Sim &sim, Storm storm) {
+  if (!sim.allows(Feature::kPause)) storm.pause_members = storm.pause_owner = false;
+  Rig rig(sim, storm.rig);
+  rig.format();
+  for (u32 i = 0; i <= storm.standbys; ++i) {
+    Actor &actor = rig.add_actor(i % storm.rig.hosts, "owner " + std::to_string(i));
+    rig.spawn_owner(actor, i, i == 0);
+  }
+  for (u32 i = 0; i < storm.members; ++i) {
+    Actor &actor = rig.add_actor((i + 1) % storm.rig.hosts, "member " + std::to_string(i));
+    rig.spawn_member(actor, sim.ops(storm.ops));
+  }
+  rig.spawn_closer();
+  if (storm.strikes > 0) {
+    sim.spawn(sim.add_nemesis("nemesis"), "nemesis", [&rig, &storm] { nemesis(rig, storm); }, true);
+  }
+  rig.run(kBound, kStepsMax);
+}
+
+void publish_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.hosts = 3, .keys = 6}, .members = 2, .ops = 16, .strikes = 0});
+}
+
+void pressure_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .keys = 40, .put = 60, .remove = 2},
+                  .members = 3, .ops = 30, .strikes = 0});
+}
+
+void remove_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.keys = 3, .put = 35, .get = 35, .remove = 25, .idle = 5},
+                  .members = 3, .ops = 24, .strikes = 0});
+}
+
+void pin_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .keys = 16, .put = 45, .get = 15, .remove = 10, .pin = 25},
+                  .members = 3, .ops = 20, .strikes = 0});
+}
+
+void clear_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.keys = 4, .put = 40, .get = 40, .clear = 8, .idle = 5},
+                  .members = 3, .ops = 20, .strikes = 0});
+}
+
+// Hardly more index lines than blocks: groups overflow into their second ones, and fill up.
+void index_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 4, .block_bytes = 512 << 10, .lines_per_block = 1, .keys = 30,
+                          .put = 60, .get = 30, .remove = 5},
+                  .members = 2, .ops = 30, .strikes = 0});
+}
+
+void member_faults(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 4, .keys = 20, .put = 50, .get = 35, .remove = 5, .pin = 5},
+                  .members = 4, .ops = 20, .kill_members = true, .pause_members = true,
+                  .strikes = 6});
+}
+
+void owner_faults(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 4, .keys = 12, .put = 50, .get = 35, .remove = 5},
+                  .members = 2, .ops = 20, .standbys = 1, .kill_owner = true, .pause_owner = true,
+                  .strikes = 3});
+}
+
+void all_faults(Sim &sim) {
+  run_storm(sim, {.rig = {.hosts = 4, .standbys = 3, .extents = 3, .keys = 16, .put = 45, .get = 35,
+                          .remove = 5, .pin = 5},
+                  .members = 3, .ops = 16, .standbys = 2, .kill_members = true,
+                  .pause_members = true, .kill_owner = true, .pause_owner = true,
+                  .crash_hosts = true, .strikes = 6});
+}
+
+constexpr Scenario kStorms[] = {
+    {"publish", "members put and get, nothing else happens", publish_storm, 3},
+    {"pressure", "a store smaller than its working set: eviction and grace", pressure_storm, 3},
+    {"remove", "few keys, put, read and removed at once", remove_storm, 3},
+    {"pins", "blocks are pinned and used while others evict and remove them", pin_storm, 3},
+    {"clear", "the namespace is cleared while members put and get", clear_storm, 2},
+    {"index", "an index so small that groups overflow", index_storm, 3},
+    {"member-faults", "members are killed, or stopped for longer than their lease", member_faults, 4},
+    {"owner-faults", "owners are killed or stopped, a standby takes over", owner_faults, 5},
+    {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
+};
+
+}  // namespace
+
+std::span<const Scenario> storm_scenarios() {
+  return kStorms;
+}
+
+}  // namespace kvpool::sim
