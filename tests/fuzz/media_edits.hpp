@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fuzz input as a list of edits of a good store: which line, what changes, and whether the line is
-// sealed again afterwards, so that damage reaches the code behind the CRC. Shared by the fuzz target
-// and a unit test. Tests only.
+// A fuzz input as a list of edits of a good store: which line, what changes, and whether the line
+// is sealed again afterwards, so that damage reaches the code behind the CRC. Shared by the fuzz
+// target and a unit test. Tests only.
 #pragma once
 
 #include <cstdlib>

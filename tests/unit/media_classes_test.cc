@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: size classes waste little, and a block's shape tiles it exactly, with one writer a check
-// line. How: facts of the table; rapidcheck over payload lengths and shard counts, against plain
-// sums.
+// line.
+// How: facts of the table; rapidcheck over payload lengths and shard counts, against plain sums.
 #include <criterion/criterion.h>
 #include <rapidcheck.h>
 

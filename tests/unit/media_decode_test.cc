@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: every line of a store is named and printed with its fields, and marked when it does not
-// verify. How: each kind of line of a small store by its accessor, whole, damaged, and from another
-// area.
+// verify.
+// How: each kind of line of a small store by its accessor, whole, damaged, and from another area.
 #include <criterion/criterion.h>
 
 #include "golden/image.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: whatever is given as a store is opened or refused with the right error and a reason in
-// words. How: good images in memory, then truncated, zeroed, flipped, newer, foreign, stale, mixed
-// up ones.
+// words.
+// How: good images in memory, then truncated, zeroed, flipped, newer, foreign, stale, mixed up
+// ones.
 #include <criterion/criterion.h>
 
 #include "golden/image.hpp"

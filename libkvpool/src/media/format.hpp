@@ -21,6 +21,7 @@ inline constexpr u64 kLocatorUnit = 256;              // what an entry's locator
 inline constexpr u32 kMaxDevices = 16;
 inline constexpr u32 kMaxHosts = 16;
 inline constexpr u32 kMaxMembers = 254;
+inline constexpr u32 kMaxMembersPerHost = 16;  // counters of the host's doorbell line
 inline constexpr u32 kMaxStandbys = 16;
 inline constexpr u32 kMaxNamespaces = 4096;
 inline constexpr u32 kMaxRegions = 16;
@@ -456,7 +457,7 @@ struct DeathAckBody {
 
 // writer: every member of the host, each its own counter; written back; no CRC: only a hint
 struct alignas(64) DoorbellLine {
-  u32 counter[16];
+  u32 counter[kMaxMembersPerHost];
 };
 
 // ---- what the compiler can check ----------------------------------------------------------------

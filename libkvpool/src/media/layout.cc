@@ -79,7 +79,7 @@ struct Range {
 int check_options(const FormatOptions &o, std::string *why) {
   const Range ranges[] = {
       {"hosts", o.hosts, 1, kMaxHosts},
-      {"members per host", o.members_per_host, 1, kMaxMembers},
+      {"members per host", o.members_per_host, 1, kMaxMembersPerHost},
       {"standby slots", o.standbys, 1, kMaxStandbys},
       {"width", o.width, 1, kMaxDevices},
       {"namespaces", o.namespaces, 1, kMaxNamespaces},
@@ -452,7 +452,10 @@ const char *bad_numbers(const Geometry &g) {
   if (g.device_count == 0 || g.device_count > kMaxDevices) return "impossible number of devices";
   if (g.control_devices != (g.device_count >= 2 ? 2 : 1)) return "impossible control devices";
   if (g.host_count == 0 || g.host_count > kMaxHosts) return "impossible number of hosts";
-  if (g.members_per_host == 0 || g.member_count() > kMaxMembers) return "impossible member count";
+  if (g.members_per_host == 0 || g.members_per_host > kMaxMembersPerHost ||
+      g.member_count() > kMaxMembers) {
+    return "impossible member count";
+  }
   if (g.standby_count == 0 || g.standby_count > kMaxStandbys) return "impossible standby count";
   if (g.width == 0 || g.width > kMaxDevices) return "impossible width";
   if (!std::has_single_bit(g.namespace_lines) || g.namespace_lines > kMaxNamespaces ||
