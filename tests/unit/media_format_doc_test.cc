@@ -8,7 +8,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "arch/check.hpp"
+#include "arch/check_keys.hpp"
 #include "media/layout.hpp"
+#include "media/seal.hpp"
 
 using namespace kvpool;
 using namespace kvpool::media;
@@ -317,4 +320,32 @@ Test(media_format_doc, table_of_sizes) {
             static_cast<double>(g.pool_bytes()));
     cr_expect(part.find(want) != std::string::npos, "lacks: %s", want.c_str());
   }
+}
+
+Test(media_format_doc, vectors) {
+  const std::string text = page();
+  u8 uuid[16];
+  for (u32 i = 0; i < 16; ++i) uuid[i] = static_cast<u8>(0x10 + i);
+  const Sealer sealer(uuid, 0x1122334455667788ull);
+  Line line{};
+  line.w[0] = 1;
+  sealer.seal(line, PoolOffset(1, 0x1000), 0x10);
+  const MapRecord record{255, 0xBEEF, 20, kMapTainted, 7};
+  const u64 words[] = {crc32c_u64(0xFFFFFFFFu, 0), identity_seed(0),
+                       sealer.seed(PoolOffset(0, 0x40), 0), sealer.seed(PoolOffset(1, 0x1000), 0x10),
+                       stored_crc(line)};
+  for (u64 word : words) {
+    cr_expect(text.find(row("| 0x%08llX |", static_cast<unsigned long long>(word))) < text.size());
+  }
+  Line zero{};
+  CheckLanes none{}, one{};
+  check_add_reference(one, &zero, 1, 0);
+  const u64 table[] = {1, 2, 3};
+  const u64 longs[] = {sealer.pack_map(record, PoolOffset(0, 0x2008), 0x10), check_fold(none, 0),
+                       check_fold(one, 1), check_table_hash(table, 3), check_table_hash(table, 0)};
+  for (u64 word : longs) {
+    cr_expect(text.find(row("| 0x%016llX |", static_cast<unsigned long long>(word))) < text.size());
+  }
+  cr_expect(text.find(row("0x%016llX, 0x%016llX", static_cast<unsigned long long>(kCheckBase[0]),
+                          static_cast<unsigned long long>(kCheckBase[7]))) < text.size());
 }
