@@ -35,7 +35,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("libkvpool/src/pool/a.cc", SPDX + "void f() { _mm512_stream_si512(p, v); }\n", SPDX + "void f() { stream(p, v); }\n"),
         ("libkvpool/src/pool/a.cc", SPDX + "volatile int x;\n", SPDX + "// not volatile\nint x;\n"),
         ("tests/unit/a.cc", SPDX + 'void f() { asm("clwb %0"); }\n', SPDX + "void f() { mem.publish_line(o, l); }\n"),
-        ("libkvpool/src/store/a.cc", SPDX + "void f() { std::atomic_thread_fence(o); }\n", SPDX + "void f();\n"),
+        ("libkvpool/src/pool/a.cc", SPDX + "void f() { std::atomic_thread_fence(o); }\n", SPDX + "void f();\n"),
     ],
     "licences": [
         ("tools/a.cc", "int x;\n", SPDX + "int x;\n"),
@@ -73,6 +73,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("tools/a.cc", SPDX + "// Documentation/none.m" + "d\n", SPDX + "// Documentation/protocol.md\n"),
         ("tools/README.md", PAGE + "[x](none.md)\n", PAGE + "[x](../Documentation/protocol.md)\n"),
     ],
+    "listed-pages": [("Documentation/new.md", PAGE, None)],
     "built": [("libkvpool/src/pool/deep/a.cc", SPDX, None), ("tests/unit/a.cc", SPDX, None)],
     "test-heads": [
         ("tests/unit/a_test.cc", SPDX + "Test(a, b) { cr_assert(true); }\n",
@@ -101,10 +102,10 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
 def small_tree(root: Path, extra: str, text: str | None) -> Tree:
     """A tree that breaks no rule, and one more file."""
     files = {"VERSION": "1.2.3\n", "Documentation/protocol.md": PAGE + "## 2. Two\n### 2.1 More\n",
-             "Documentation/README.md": PAGE}
+             "Documentation/README.md": PAGE + "[protocol](protocol.md)\n"}
     for folder in {str(parent) for parent in Path(extra).parents} - {"."}:
-        files[f"{folder}/README.md"] = PAGE if not folder.startswith("kmod") else (
-            "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n")
+        files.setdefault(f"{folder}/README.md", PAGE if not folder.startswith("kmod") else (
+            "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n"))
     if text is not None:
         files[extra] = text
     for name, content in files.items():
