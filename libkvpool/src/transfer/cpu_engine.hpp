@@ -86,11 +86,6 @@ private:
   }
   void skip_passed() {
     while (more_ && fragment_.end() <= at_) more_ = plan_.next(fragment_);
-    // The head of what follows is fetched while this one streams out.
-    if (more_ && fragment_.block_offset == at_) prefetch_local();
-  }
-  void prefetch_local() const {
-    for (u64 i = 0; i < 4; ++i) __builtin_prefetch(fragment_.local + i * kLineBytes);
   }
 
   // From at_ (a line) on: fills the stage until it is full, the segment ends, or a fragment begins
