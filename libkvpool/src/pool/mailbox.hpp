@@ -30,12 +30,13 @@ public:
 
   // Starts anew with another owner or incarnation.
   void bind(u32 member_slot, u64 incarnation, const Session &session) {
-    slot_ = member_slot;
     incarnation_ = incarnation;
     epoch_ = session.epoch;
     standby_ = session.standby;
     next_sequence_ = next_answer_ = 0;
-    next_line_ = answered_line_ = 0;
+    next_line_ = answered_line_ = ring_place_ = 0;
+    ring_at_ = geo_.request_line(member_slot, 0);
+    answers_at_ = geo_.response_line(member_slot, standby_, 0, 0);
     doorbell_at_ = geo_.doorbell_at(member_slot / geo_.members_per_host) +
                    (member_slot % geo_.members_per_host) * sizeof(u32);
   }
@@ -68,7 +69,8 @@ public:
       if (begin < body_bytes) {
         std::memcpy(msg.body, from + begin, std::min(body_bytes - begin, media::kMessageBody));
       }
-      const PoolOffset at = geo_.request_line(slot_, next_line_ % geo_.request_lines);
+      const PoolOffset at = ring_at_ + ring_place_ * kLineBytes;
+      if (++ring_place_ == geo_.request_lines) ring_place_ = 0;
       Line line = media::to_line(msg);
       sealer_.seal(line, at, 0);
       env_.memory().publish_line(at, line);
@@ -112,7 +114,8 @@ private:
   static constexpr u32 kTracked = 4096;  // >= response_slots of any geometry (media/layout)
 
   PoolOffset answer_at(u32 sequence, u32 line) const {
-    return geo_.response_line(slot_, standby_, sequence & (geo_.response_slots - 1u), line);
+    const u32 slot = sequence & (geo_.response_slots - 1u);
+    return answers_at_ + (slot * media::kResponseSlotLines + line) * kLineBytes;
   }
 
   bool load_answer(u32 sequence, Answer &answer, u32 answer_lines) {
@@ -138,14 +141,14 @@ private:
   Env &env_;
   const media::Geometry &geo_;
   const media::Sealer &sealer_;
-  u32 slot_ = 0;
   u64 incarnation_ = 0;
   u32 epoch_ = 0;
   u32 standby_ = 0;
   u32 next_sequence_ = 0, next_answer_ = 0;  // of messages
   u32 next_line_ = 0, answered_line_ = 0;    // of the request ring, not wrapped
   u32 doorbell_ = 0;
-  PoolOffset doorbell_at_{};
+  u32 ring_place_ = 0;                       // of the next line in the ring
+  PoolOffset ring_at_{}, answers_at_{}, doorbell_at_{};
   u8 line_count_[kTracked]{};
 };
 

@@ -58,7 +58,9 @@ private:
     bool pins = false;        // must report pins before anything may be evicted
     u64 incarnation = 0, group = 0;
     u64 counter = 0, seen_ns = 0;  // heartbeat, and when it last moved here
-    u32 next_line = 0, next_sequence = 0;
+    PoolOffset ring_at{}, answers_at{};
+    u32 ring_place = 0;  // of the next line in the ring
+    u32 next_sequence = 0;
     u32 window = 1;
     u32 idle_polls = 0;
     u64 served_ns = 0;
@@ -105,13 +107,19 @@ private:
   void answer(u32 slot, media::MessageType type, media::MessageStatus status, const void *body,
               u32 bytes);
   void finish_batch();
+  // The i-th line from the head of a member's ring; i is less than the ring's length.
+  PoolOffset ring_line(const MemberState &m, u32 i) const {
+    u32 place = m.ring_place + i;
+    if (place >= geo_.request_lines) place -= geo_.request_lines;
+    return m.ring_at + place * kLineBytes;
+  }
   bool may_serve(const MemberState &m, media::MessageType type) const;
 
   // decisions
   media::MessageStatus publish(u32 slot, const media::PublishBody &body, bool doubt,
                                media::PublishAnswer &ret);
   media::MessageStatus insert(const media::PublishBody &body, const IndexMirror::Found &found,
-                              bool tainted, media::PublishAnswer &ret);
+                              SpaceMap::Spot spot, media::PublishAnswer &ret);
   media::MessageStatus revive(u32 number, media::PublishAnswer &ret);
   void spill_before(const IndexMirror::Found &found, u32 number);
   media::MessageStatus grant(u32 slot, const media::GrantBody &body, media::GrantAnswer &ret);
@@ -126,7 +134,8 @@ private:
   void release(u32 extent, bool tainted);
   bool others_hold(u32 slot) const;
   bool holds(u32 slot, u32 extent) const;
-  bool fits(const media::PublishBody &body) const;
+  bool fits(const media::PublishBody &body, SpaceMap::Spot spot) const;
+  u64 room_in(u32 extent) const;
   u32 free_line(const IndexMirror::Found &found);
   void displace(const IndexMirror::Found &found);
 
@@ -175,6 +184,7 @@ private:
   std::unordered_map<u32, std::vector<PinHold>> pins_;  // by entry
   std::vector<u32> pendings_;              // PENDING entries
   std::vector<Response> responses_;
+  bool answered_ = false;                  // something was, since the last finish_batch()
   std::vector<std::pair<u32, u32>> returns_;  // slot, extent: map words after the entry lines
   u32 standby_ = 0;
   u32 epoch_ = 0;

@@ -17,10 +17,9 @@ void Owner<Env>::set_map(u32 extent, media::MapRecord record) {
   pen_.write_map(extent, record);
 }
 
+// What a block of the extent takes from it.
 template <PoolEnv Env>
-u64 Owner<Env>::entry_bytes(const media::Entry &entry) const {
-  const u32 extent = space_.regions().extent_of(entry.locator() * media::kLocatorUnit);
-  if (extent >= space_.count()) return 0;
+u64 Owner<Env>::room_in(u32 extent) const {
   const u8 size_class = space_.at(extent).record.size_class;
   if (size_class == media::kClassRun) {
     return space_.run_length(extent) * space_.regions().extent_bytes();
@@ -28,22 +27,19 @@ u64 Owner<Env>::entry_bytes(const media::Entry &entry) const {
   return media::class_bytes(size_class);
 }
 
-// Whether the block that a publication names can be what it says: shape, class, bounds.
 template <PoolEnv Env>
-bool Owner<Env>::fits(const media::PublishBody &body) const {
+u64 Owner<Env>::entry_bytes(const media::Entry &entry) const {
+  const u32 extent = space_.regions().extent_of(entry.locator() * media::kLocatorUnit);
+  return extent < space_.count() ? room_in(extent) : 0;
+}
+
+// Whether the block that a publication names can be what it says.
+template <PoolEnv Env>
+bool Owner<Env>::fits(const media::PublishBody &body, SpaceMap::Spot spot) const {
   const u64 lines = body.length & ((1u << 26) - 1);
   const u32 shards = (body.length >> 26) + 1;
   const media::BlockShape shape(lines, shards);
-  if (!shape.valid()) return false;
-  const u64 address = (u64{body.locator_high} << 32 | body.locator_low) * media::kLocatorUnit;
-  if (!space_.regions().holds(address, shape.block_bytes())) return false;
-  if (space_.block_index(address) == SpaceMap::kNone) return false;
-  const u32 extent = space_.regions().extent_of(address);
-  const u8 size_class = space_.at(extent).record.size_class;
-  const u64 room = size_class == media::kClassRun
-                       ? space_.run_length(extent) * space_.regions().extent_bytes()
-                       : media::class_bytes(size_class);
-  return shape.block_bytes() <= room;
+  return shape.valid() && shape.block_bytes() <= room_in(spot.extent);
 }
 
 template <PoolEnv Env>
@@ -51,7 +47,8 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
                                          media::PublishAnswer &ret) {
   using media::MessageStatus;
   const u64 address = (u64{body.locator_high} << 32 | body.locator_low) * media::kLocatorUnit;
-  const u32 extent = space_.regions().extent_of(address);
+  const SpaceMap::Spot spot = space_.locate(address);
+  const u32 extent = spot.extent;
   const IndexMirror::Found found = index_.find(body.key);
   if (found.visible != kNoEntry) {
     const media::Entry &e = index_.entry(found.visible);
@@ -70,7 +67,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   media::NamespaceLine &ns = ns_[body.ns];
   if (ns.flags & media::kNsBypass) return MessageStatus::kBypassed;
   if (ns.epoch != body.ns_epoch) return MessageStatus::kStale;
-  if (!fits(body) || space_.referred(address)) return MessageStatus::kRefused;
+  if (!spot || !fits(body, spot) || space_.referred(spot)) return MessageStatus::kRefused;
   for (u32 touch : body.touch) {
     if (touch != 0) index_.touch(touch - 1);
   }
@@ -81,16 +78,15 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
     return MessageStatus::kExists;
   }
   if (found.draining != kNoEntry) return revive(found.draining, ret);
-  const bool tainted = space_.at(extent).record.flags & media::kMapTainted;
   if (ns.quota_bytes != 0) {
-    const u64 bytes = media::class_bytes(space_.at(extent).record.size_class);
+    const u64 bytes = room_in(extent);
     while (ns_bytes_[body.ns] + bytes > ns.quota_bytes) {
       const u32 victim = index_.oldest(body.ns);
       if (victim == kNoEntry || !evictable(victim)) return MessageStatus::kFull;
       evict(victim);
     }
   }
-  return insert(body, found, tainted, ret);
+  return insert(body, found, spot, ret);
 }
 
 // A put of a key during its grace: the old block lives on with its version (proto 10).
@@ -146,7 +142,7 @@ void Owner<Env>::displace(const IndexMirror::Found &found) {
 
 template <PoolEnv Env>
 media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
-                                        const IndexMirror::Found &found, bool tainted,
+                                        const IndexMirror::Found &found, SpaceMap::Spot spot,
                                         media::PublishAnswer &ret) {
   const u32 number = free_line(found);
   if (number == kNoEntry) {
@@ -159,6 +155,7 @@ media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
   if (version_number_ >= media::kVersionNumberMax) return media::MessageStatus::kBusy;
   media::Entry &e = index_.entry(number);
   const u8 spill = e.state & media::kEntrySpill;
+  const bool tainted = space_.at(spot.extent).record.flags & media::kMapTainted;
   e = media::Entry{};
   std::memcpy(e.key, body.key, sizeof e.key);
   e.version = media::make_version(epoch_, ++version_number_);
@@ -171,10 +168,10 @@ media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
   e.ns = body.ns;
   index_.retag(number);
   pen_.write_entry(number, e);
-  space_.attach(e.locator() * media::kLocatorUnit, number);
+  space_.attach(spot, number);
   index_.set_parent(number, body.parent);
   index_.link(number, body.ns);
-  ns_bytes_[body.ns] += entry_bytes(e);
+  ns_bytes_[body.ns] += room_in(spot.extent);
   ++stats_.publications;
   ret = {number, e.version};
   return media::MessageStatus::kOk;

@@ -20,7 +20,7 @@ void Owner<Env>::hide(u32 number, media::EntryState state) {
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
   grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
   grace_bytes_ += entry_bytes(e);
-  if (env_.mutant(Mutant::kGrantBeforeClear)) space_.detach(e.locator() * media::kLocatorUnit);
+  if (env_.mutant(Mutant::kGrantBeforeClear)) space_.detach(space_.locate(e.locator() * media::kLocatorUnit));
 }
 
 template <PoolEnv Env>
@@ -212,10 +212,10 @@ void Owner<Env>::clear_entry(u32 number) {
   index_.retag(number);
   pen_.write_entry(number, e);
   if (!has_block) return;
-  space_.detach(address);
-  const u32 extent = space_.regions().extent_of(address);
-  const bool head = space_.at(extent).record.flags & media::kMapRunHead;
-  if (head && space_.owner_held(extent)) free_run(extent);
+  const SpaceMap::Spot spot = space_.locate(address);
+  space_.detach(spot);
+  const bool head = space_.at(spot.extent).record.flags & media::kMapRunHead;
+  if (head && space_.owner_held(spot.extent)) free_run(spot.extent);
 }
 
 // A run whose block is gone falls apart into free extents; its head goes last on take-over's terms:

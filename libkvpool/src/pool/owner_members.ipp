@@ -12,6 +12,7 @@ void Owner<Env>::first_members() {
   members_.assign(geo_.member_count(), MemberState{});
   quarantine_.clear();
   responses_.clear();
+  answered_ = false;
   returns_.clear();
   reports_awaited_ = pins_awaited_ = 0;
   last_watch_ns_ = env_.now_ns();
@@ -84,6 +85,8 @@ void Owner<Env>::meet(u32 slot, const media::MemberLine &line) {
   fresh.counter = line.counter;
   fresh.seen_ns = env_.now_ns();
   fresh.served_ns = env_.now_ns();
+  fresh.ring_at = geo_.request_line(slot, 0);
+  fresh.answers_at = geo_.response_line(slot, standby_, 0, 0);
   fresh.reported = line.flags == 0 || line.reported_epoch == epoch_;
   fresh.pins = !fresh.reported && (line.flags & media::kMemberPins);
   if (!fresh.reported) {

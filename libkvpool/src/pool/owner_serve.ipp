@@ -63,9 +63,7 @@ u32 Owner<Env>::poll_members(bool all) {
     MemberState &m = members_[slot];
     if (m.life != Life::kLive) continue;
     if (!all && now - m.served_ns > kHotNs) continue;
-    for (u32 i = 0; i < m.window; ++i) {
-      mem.flush(geo_.request_line(slot, (m.next_line + i) % geo_.request_lines));
-    }
+    for (u32 i = 0; i < m.window; ++i) mem.flush(ring_line(m, i));
     polled[count++] = slot;
   }
   if (bells) {
@@ -78,15 +76,9 @@ u32 Owner<Env>::poll_members(bool all) {
     const u32 slot = polled[p];
     MemberState &m = members_[slot];
     Line lines[kWindowMax];
-    for (u32 i = 0; i < m.window; ++i) {
-      mem.prefetch(geo_.request_line(slot, (m.next_line + i) % geo_.request_lines));
-    }
+    for (u32 i = 0; i < m.window; ++i) mem.prefetch(ring_line(m, i));
     u32 loaded = 0;
-    for (; loaded < m.window; ++loaded) {
-      const PoolOffset at =
-          geo_.request_line(slot, (m.next_line + loaded) % geo_.request_lines);
-      if (!mem.load_line(at, lines[loaded])) break;
-    }
+    while (loaded < m.window && mem.load_line(ring_line(m, loaded), lines[loaded])) ++loaded;
     const u32 got = serve_member(slot, lines, loaded);
     served += got;
     if (got > 0) m.served_ns = now;
@@ -104,7 +96,7 @@ u32 Owner<Env>::poll_members(bool all) {
       members_[slot].served_ns = now;  // hot: its ring is read in the next wave
     }
   }
-  if (served > 0 || pen_.dirty() || !responses_.empty()) finish_batch();
+  if (served > 0 || pen_.dirty()) finish_batch();
   return served;
 }
 
@@ -132,15 +124,15 @@ u32 Owner<Env>::serve_member(u32 slot, const Line *lines, u32 count) {
     bool whole = true;
     for (u32 i = 0; i < head.lines && whole; ++i) {
       const auto part = media::from_line<media::Message>(lines[at + i]);
-      const PoolOffset where = geo_.request_line(slot, (m.next_line + i) % geo_.request_lines);
       whole = part.sequence == head.sequence && part.index == i && part.epoch == head.epoch &&
               part.incarnation == head.incarnation &&
-              claims_.sealer().intact(lines[at + i], where, 0);
+              claims_.sealer().intact(lines[at + i], ring_line(m, i), 0);
       std::memcpy(body + i * media::kMessageBody, part.body, media::kMessageBody);
     }
     if (!whole) break;
     handle(slot, head, body);
-    m.next_line += head.lines;
+    m.ring_place += head.lines;
+    if (m.ring_place >= geo_.request_lines) m.ring_place -= geo_.request_lines;
     ++m.next_sequence;
     at += head.lines;
     ++served;
@@ -263,6 +255,9 @@ void Owner<Env>::answer(u32 slot, media::MessageType type, media::MessageStatus 
                         const void *body, u32 bytes) {
   const MemberState &m = members_[slot];
   const u32 lines = Mailbox<Env>::lines_for(bytes);
+  // Nothing decided in this batch is off the medium: the answer need not wait for the drain.
+  const bool at_once = !pen_.dirty() && returns_.empty() && responses_.empty();
+  answered_ = true;
   for (u32 i = 0; i < lines; ++i) {
     media::Message msg{};
     msg.epoch = epoch_;
@@ -277,11 +272,15 @@ void Owner<Env>::answer(u32 slot, media::MessageType type, media::MessageStatus 
       std::memcpy(msg.body, static_cast<const u8 *>(body) + begin,
                   std::min(bytes - begin, media::kMessageBody));
     }
-    const PoolOffset at = geo_.response_line(
-        slot, standby_, m.next_sequence & (geo_.response_slots - 1u), i);
+    const u32 place = (m.next_sequence & (geo_.response_slots - 1u)) * media::kResponseSlotLines;
+    const PoolOffset at = m.answers_at + (place + i) * kLineBytes;
     Line line = media::to_line(msg);
     claims_.sealer().seal(line, at, 0);
-    responses_.push_back({at, line});
+    if (at_once) {
+      env_.memory().publish_line(at, line);
+    } else {
+      responses_.push_back({at, line});
+    }
   }
   if (env_.mutant(Mutant::kAnswerBeforeDrain)) {
     for (const Response &r : responses_) env_.memory().publish_line(r.at, r.line);
@@ -299,7 +298,8 @@ void Owner<Env>::finish_batch() {
     returns_.clear();
     pen_.drain_strict();
   }
-  if (responses_.empty()) return;
+  if (!answered_) return;
+  answered_ = false;
   for (const Response &r : responses_) env_.memory().publish_line(r.at, r.line);
   env_.memory().drain();
   responses_.clear();

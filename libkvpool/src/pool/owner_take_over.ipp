@@ -201,7 +201,8 @@ void Owner<Env>::adopt_entry(u32 number) {
     pendings_.push_back(number);
   } else if (state != media::EntryState::kEmpty) {
     const u64 address = entry.locator() * media::kLocatorUnit;
-    if (!space_.attach(address, number)) {
+    const SpaceMap::Spot spot = space_.locate(address);
+    if (!spot || !space_.attach(spot, number)) {
       env_.mark("scan_entry_refused");
       const u8 spill = entry.state & media::kEntrySpill;
       entry = media::Entry{};

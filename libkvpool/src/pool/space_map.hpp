@@ -27,6 +27,10 @@ public:
 
   void reset(const media::RegionTable &regions) {
     regions_ = regions;
+    for (u32 c = 0; c < media::kSizeClasses; ++c) {
+      blocks_[c] = media::blocks_per_extent(c, regions.extent_bytes());
+    }
+    blocks_[media::kClassRun] = 1;
     extents_ = std::vector<Extent>(regions.extent_count());
     free_bits_.assign((extents_.size() + 63) / 64, 0);
     free_count_ = 0;
@@ -43,10 +47,7 @@ public:
   const Extent &at(u32 extent) const { return extents_[extent]; }
   const std::vector<u32> &held_by(u32 slot) const { return held_[slot]; }
 
-  u32 blocks(u8 size_class) const {
-    if (size_class == media::kClassRun) return 1;
-    return media::blocks_per_extent(size_class, regions_.extent_bytes());
-  }
+  u32 blocks(u8 size_class) const { return blocks_[size_class]; }
 
   // ---- what the medium says; used by the scan and by every later change ----
 
@@ -62,55 +63,57 @@ public:
     update_free(extent);
   }
 
-  // An entry refers to a block of the extent. False: the address does not fit the class, or the block
-  // has an entry already.
-  bool attach(u64 address, u32 entry) {
-    const u32 extent = regions_.extent_of(address);
-    if (extent >= count()) return false;
-    Extent &e = extents_[extent];
-    const u32 index = block_index(address);
-    if (index == kNone) return false;
+  // A block, by the extent it starts in and its number there.
+  struct Spot {
+    u32 extent = kNone;
+    u32 index = kNone;
+    explicit operator bool() const { return index != kNone; }
+  };
+
+  // False when the address is not the start of a block of its extent's class.
+  Spot locate(u64 address) const {
+    Spot spot;
+    spot.extent = regions_.extent_of(address);
+    if (spot.extent >= count()) return spot;
+    const media::MapRecord &record = extents_[spot.extent].record;
+    const u64 byte = address - spot.extent * regions_.extent_bytes();
+    if (record.size_class == media::kClassRun) {
+      if (byte == 0 && (record.flags & media::kMapRunHead)) spot.index = 0;
+      return spot;
+    }
+    const u32 bytes = static_cast<u32>(media::class_bytes(record.size_class));
+    if (bytes == 0 || byte > ~u32{0}) return spot;
+    const u32 index = static_cast<u32>(byte) / bytes;
+    if (index * bytes == byte && index < blocks(record.size_class)) spot.index = index;
+    return spot;
+  }
+
+  // An entry refers to a block. False when it has one already.
+  bool attach(Spot spot, u32 entry) {
+    Extent &e = extents_[spot.extent];
     if (!e.entry_of) {
       e.entry_of = std::make_unique<u32[]>(blocks(e.record.size_class));
       std::fill_n(e.entry_of.get(), blocks(e.record.size_class), 0);
     }
-    if (e.entry_of[index] != 0) return false;
-    e.entry_of[index] = entry + 1;
+    if (e.entry_of[spot.index] != 0) return false;
+    e.entry_of[spot.index] = entry + 1;
     ++e.used;
-    update_free(extent);
+    update_free(spot.extent);
     return true;
   }
 
   // The entry is cleared: its block is free as soon as the owner holds the extent.
-  void detach(u64 address) {
-    const u32 extent = regions_.extent_of(address);
-    const u32 index = block_index(address);
-    Extent &e = extents_[extent];
-    if (index == kNone || !e.entry_of || e.entry_of[index] == 0) return;
-    e.entry_of[index] = 0;
+  void detach(Spot spot) {
+    if (!spot || !referred(spot)) return;
+    Extent &e = extents_[spot.extent];
+    e.entry_of[spot.index] = 0;
     --e.used;
-    update_free(extent);
+    update_free(spot.extent);
   }
 
-  // kNone when the address is not the start of a block of its extent's class.
-  u32 block_index(u64 address) const {
-    const u32 extent = regions_.extent_of(address);
-    if (extent >= count()) return kNone;
-    const u8 size_class = extents_[extent].record.size_class;
-    const u64 byte = regions_.byte_of(address);
-    if (size_class == media::kClassRun) {
-      const bool head = extents_[extent].record.flags & media::kMapRunHead;
-      return byte == 0 && head ? 0 : kNone;
-    }
-    const u64 bytes = media::class_bytes(size_class);
-    if (bytes == 0 || byte % bytes != 0 || byte / bytes >= blocks(size_class)) return kNone;
-    return static_cast<u32>(byte / bytes);
-  }
-
-  bool referred(u64 address) const {
-    const u32 index = block_index(address);
-    const Extent &e = extents_[regions_.extent_of(address)];
-    return index != kNone && e.entry_of && e.entry_of[index] != 0;
+  bool referred(Spot spot) const {
+    const Extent &e = extents_[spot.extent];
+    return e.entry_of && e.entry_of[spot.index] != 0;
   }
 
   bool owner_held(u32 extent) const {
@@ -226,6 +229,7 @@ private:
   media::RegionTable regions_{};
   std::vector<Extent> extents_;
   std::vector<u64> free_bits_;
+  u32 blocks_[media::kClassRun + 1]{};    // of an extent, by class
   u32 free_count_ = 0;
   u64 free_bytes_ = 0;
   u32 cursor_ = 0;
