@@ -177,15 +177,17 @@ void post(const X86Choice &choice, std::byte *line, u64 number) {
   sfence();
 }
 
-void await(const X86Choice &choice, const std::byte *line, u64 number) {
-  with(choice, [&]<class I, class L>() {
+bool await(const X86Choice &choice, const std::byte *line, u64 number, u64 polls_max) {
+  return with(choice, [&]<class I, class L>() {
     Line in{};
-    do {
+    for (u64 polls = 0; polls < polls_max; ++polls) {
       mfence();
       I::flush(line);
       mfence();
       L::line(reinterpret_cast<std::byte *>(&in), line);
-    } while (in.w[0] != number || crc32c_line60(kSeed, in) != in.w[7] >> 32);
+      if (in.w[0] == number && crc32c_line60(kSeed, in) == in.w[7] >> 32) return true;
+    }
+    return false;
   });
 }
 

@@ -39,9 +39,10 @@ void row_by_row(const X86Choice &choice, std::byte *to, const std::byte *base,
 void rows_cached(const X86Choice &choice, std::byte *to, const std::byte *base,
                  std::span<const u64> offsets, u64 row_bytes);
 
-// Ping-pong: one side posts a sealed line with a number, the other waits for that number.
+// Ping-pong: one side posts a sealed line with a number, the other waits for that number; false
+// after `polls_max` looks at it.
 void post(const X86Choice &choice, std::byte *line, u64 number);
-void await(const X86Choice &choice, const std::byte *line, u64 number);
+bool await(const X86Choice &choice, const std::byte *line, u64 number, u64 polls_max);
 
 // Acquires lines in a row as one wave (fence, flush, fence), loads each and takes its CRC.
 u32 acquire_lines(const X86Choice &choice, const std::byte *lines, u64 n);

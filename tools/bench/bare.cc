@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, processes and time around the bare loops.
+#include "bench/bare.hpp"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace kvpool::tools::bench {
+namespace {
+
+constexpr u64 kHugePage = u64{2} << 20;
+constexpr u64 kLocalBytes = u64{8} << 20;
+#ifndef MADV_COLLAPSE
+constexpr int kMadvCollapse = 25;
+#else
+constexpr int kMadvCollapse = MADV_COLLAPSE;
+#endif
+
+[[noreturn]] void fail(const char *what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+X86Choice best_choice() {
+  X86Choice choice;
+  std::string error;
+  if (choose_x86({}, choice, error) != 0) throw std::runtime_error(error);
+  return choice;
+}
+
+}  // namespace
+
+Arena::Arena(u64 bytes, bool huge) : bytes_((bytes + kHugePage - 1) & ~(kHugePage - 1)) {
+  const int fd = memfd_create("kvpool-bench", MFD_CLOEXEC);
+  if (fd < 0) fail("memfd_create");
+  // Room for a start on a 2 MiB border; what is left over stays unmapped address space.
+  void *room = mmap(nullptr, bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool reserved = posix_fallocate(fd, 0, static_cast<off_t>(bytes_)) == 0;
+  void *at = MAP_FAILED;
+  if (room != MAP_FAILED && reserved) {
+    const u64 start = (reinterpret_cast<u64>(room) + kHugePage - 1) & ~(kHugePage - 1);
+    munmap(room, bytes_ + kHugePage);
+    at = mmap(reinterpret_cast<void *>(start), bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  close(fd);
+  if (at == MAP_FAILED) fail("memory for the baseline");
+  base_ = static_cast<std::byte *>(at);
+  // Transparent huge pages for shared memory are often off; collapsing the pages works all the
+  // same.
+  (void)madvise(at, bytes_, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  std::memset(at, 1, bytes_);
+  huge_ = huge && madvise(at, bytes_, kMadvCollapse) == 0;
+}
+
+Arena::~Arena() { munmap(base_, bytes_); }
+
+u64 now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
+}
+
+bool pin_to(u32 n) {
+  // The CPUs of the process, not of the thread: an earlier call may have narrowed that to one.
+  static const cpu_set_t all = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    return set;
+  }();
+  const int count = CPU_COUNT(&all);
+  if (count == 0) return false;
+  int skip = static_cast<int>(n % static_cast<u32>(count));
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all) || skip-- != 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+  }
+  return false;
+}
+
+BareLoops::BareLoops(u64 pool_bytes, bool huge)
+    : choice_(best_choice()), pool_(pool_bytes, huge), local_(kLocalBytes, huge) {}
+
+std::byte *BareLoops::next_block(u64 bytes) {
+  if (position_ + bytes > pool_.bytes()) position_ = 0;
+  std::byte *block = pool_.base() + position_;
+  position_ += bytes;
+  return block;
+}
+
+u64 BareLoops::random() {
+  u64 z = random_state_ += 0x9E3779B97F4A7C15ull;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+  return z ^ z >> 31;
+}
+
+double BareLoops::write_gbps(u64 block_bytes, u64 times) {
+  block_bytes = std::min(block_bytes, local_.bytes());
+  const u64 start = now_ns();
+  for (u64 i = 0; i < times; ++i) {
+    bare::stream(choice_, next_block(block_bytes), local_.base(), block_bytes / kLineBytes);
+  }
+  return static_cast<double>(block_bytes * times) / static_cast<double>(now_ns() - start);
+}
+
+double BareLoops::read_gbps(u64 block_bytes, u64 times) {
+  block_bytes = std::min(block_bytes, local_.bytes());
+  const u64 start = now_ns();
+  for (u64 i = 0; i < times; ++i) {
+    bare::read_ahead(choice_, local_.base(), next_block(block_bytes), block_bytes / kLineBytes);
+  }
+  return static_cast<double>(block_bytes * times) / static_cast<double>(now_ns() - start);
+}
+
+double BareLoops::random_lines_per_second(u64 batch_lines, u64 batches) {
+  places_.resize(batch_lines * batches);
+  for (u64 &place : places_) place = random() % (pool_.bytes() / kLineBytes);
+  u64 sum = 0;
+  const u64 start = now_ns();
+  for (u64 i = 0; i < batches; ++i) {
+    const std::span<const u64> batch(&places_[i * batch_lines], batch_lines);
+    sum += bare::random_lines(choice_, pool_.base(), batch, true);
+  }
+  const u64 end = now_ns();
+  random_state_ ^= sum & 1;  // keeps the loads
+  return static_cast<double>(places_.size()) * 1e9 / static_cast<double>(end - start);
+}
+
+double BareLoops::row_by_row_ns(u64 rows, u64 row_bytes) {
+  places_.resize(rows);
+  for (u64 &place : places_) place = random() % ((pool_.bytes() - row_bytes) / 16) * 16;
+  rows = std::min(rows, local_.bytes() / row_bytes);
+  const u64 start = now_ns();
+  bare::row_by_row(choice_, local_.base(), pool_.base(), {places_.data(), rows}, row_bytes);
+  return static_cast<double>(now_ns() - start) / static_cast<double>(rows);
+}
+
+double BareLoops::acquire_ns(u64 lines, u64 times) {
+  std::vector<u64> took(times);
+  u64 sum = 0;
+  for (u64 &ns : took) {
+    const u64 start = now_ns();
+    sum += bare::acquire_lines(choice_, pool_.base(), lines);
+    ns = now_ns() - start;
+  }
+  random_state_ ^= sum & 1;
+  std::nth_element(took.begin(), took.begin() + static_cast<long>(times / 2), took.end());
+  return static_cast<double>(took[times / 2]);
+}
+
+std::vector<u64> ping_pong_ns(u64 rounds, bool huge) {
+  constexpr u64 kPollsMax = 50'000'000;  // seconds
+  const X86Choice choice = best_choice();
+  const Arena arena(kHugePage, huge);
+  std::byte *there = arena.base();
+  std::byte *back = arena.base() + 4096;
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return {};
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    pin_to(0);
+    for (u64 i = 1; i <= rounds; ++i) {
+      if (!bare::await(choice, there, i, kPollsMax)) _exit(1);
+      bare::post(choice, back, i);
+    }
+    _exit(0);
+  }
+  pin_to(1);
+  std::vector<u64> took;
+  took.reserve(rounds);
+  for (u64 i = 1; i <= rounds; ++i) {
+    const u64 start = now_ns();
+    bare::post(choice, there, i);
+    if (!bare::await(choice, back, i, kPollsMax)) break;
+    took.push_back(now_ns() - start);
+  }
+  if (took.size() < rounds) kill(child, SIGKILL);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  if (took.size() < rounds) return {};
+  std::sort(took.begin(), took.end());
+  return took;
+}
+
+}  // namespace kvpool::tools::bench

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Baselines of `kvpool bench`: the bare loops of arch/bare.hpp over memory of their own, one call a
+// run, so that a figure can alternate its own runs with them. Owns that memory and, for the
+// ping-pong, the second process; knows no store.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "arch/bare.hpp"
+
+namespace kvpool::tools::bench {
+
+// Shared memory without a name, every page touched.
+class Arena {
+public:
+  // With `huge`, asks for 2 MiB pages; has_huge_pages() says whether they came. Throws
+  // std::system_error if there is no memory.
+  Arena(u64 bytes, bool huge);
+  ~Arena();
+  Arena(const Arena &) = delete;
+  Arena &operator=(const Arena &) = delete;
+
+  std::byte *base() const { return base_; }
+  u64 bytes() const { return bytes_; }
+  bool has_huge_pages() const { return huge_; }
+
+private:
+  std::byte *base_ = nullptr;
+  u64 bytes_ = 0;
+  bool huge_ = false;
+};
+
+u64 now_ns();
+
+// Keeps this thread on the n-th CPU it may use, counted from 0 and around. False where it may not.
+bool pin_to(u32 n);
+
+class BareLoops {
+public:
+  // The pool should be several times the last-level cache, as a store is.
+  BareLoops(u64 pool_bytes, bool huge);
+
+  bool has_huge_pages() const { return pool_.has_huge_pages(); }
+  const X86Choice &choice() const { return choice_; }
+
+  // GB/s for `times` blocks one behind the other around the pool, from and to one block of local
+  // memory.
+  double write_gbps(u64 block_bytes, u64 times);
+  double read_gbps(u64 block_bytes, u64 times);
+  // Lines a second: batches flushed and loaded together, at random places of the whole pool.
+  double random_lines_per_second(u64 batch_lines, u64 batches);
+  // Nanoseconds a row: random rows at multiples of 16 bytes, one after the other.
+  double row_by_row_ns(u64 rows, u64 row_bytes);
+  // Nanoseconds to acquire and check `lines` lines in a row, as accept() does; median of `times`.
+  double acquire_ns(u64 lines, u64 times);
+
+private:
+  std::byte *next_block(u64 bytes);
+  u64 random();
+
+  X86Choice choice_;
+  Arena pool_;
+  Arena local_;
+  u64 position_ = 0;
+  u64 random_state_ = 1;
+  std::vector<u64> places_;
+};
+
+// Round trip of two lines between this process and a forked one on another CPU, each round timed.
+// Returns the times, sorted; empty if the other process could not be started or stopped answering.
+std::vector<u64> ping_pong_ns(u64 rounds, bool huge);
+
+}  // namespace kvpool::tools::bench
