@@ -2,6 +2,7 @@
 // Memory, processes and time around the bare loops.
 #include "bench/bare.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
