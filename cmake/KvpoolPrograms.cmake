@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Programs a user runs: the one tool, and the numbered examples.
+# The tool's parts are libraries, so that tests use its trace readers and torture its processes without main.
+file(GLOB trace_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/trace/*.cc")
+if(trace_sources)
+  add_library(kvpool_trace STATIC EXCLUDE_FROM_ALL ${trace_sources})
+  target_include_directories(kvpool_trace PUBLIC "${CMAKE_SOURCE_DIR}/tools")
+  target_link_libraries(kvpool_trace PRIVATE fmt::fmt nlohmann_json::nlohmann_json kvpool_flags)
+endif()
 file(GLOB tool_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/*.cc" "${CMAKE_SOURCE_DIR}/tools/*/*.cc")
 if("${CMAKE_SOURCE_DIR}/tools/main.cc" IN_LIST tool_sources)
-  add_executable(kvpool_tool ${tool_sources})
+  list(REMOVE_ITEM tool_sources "${CMAKE_SOURCE_DIR}/tools/main.cc" ${trace_sources})
+  add_library(kvpool_toolkit STATIC EXCLUDE_FROM_ALL ${tool_sources})
+  target_include_directories(kvpool_toolkit PUBLIC "${CMAKE_SOURCE_DIR}/tools")
+  target_link_libraries(kvpool_toolkit PUBLIC kvpool_trace kvpool_static fmt::fmt nlohmann_json::nlohmann_json
+                        PRIVATE kvpool_flags)
+  add_executable(kvpool_tool "${CMAKE_SOURCE_DIR}/tools/main.cc")
   set_target_properties(kvpool_tool PROPERTIES OUTPUT_NAME kvpool)
-  target_include_directories(kvpool_tool PRIVATE "${CMAKE_SOURCE_DIR}/tools")
   target_compile_definitions(kvpool_tool PRIVATE KVPOOL_VERSION_STRING="${PROJECT_VERSION}")
-  target_link_libraries(kvpool_tool PRIVATE kvpool_static fmt::fmt nlohmann_json::nlohmann_json kvpool_flags)
+  target_link_libraries(kvpool_tool PRIVATE kvpool_toolkit kvpool_flags)
 else()
   message(STATUS "tools: no sources yet")
 endif()
