@@ -20,7 +20,8 @@ namespace kvpool::tools {
 std::uint64_t now_ns() {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1000000000ull + static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000000000ull +
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 std::uint64_t deadline_in(double seconds) {
@@ -42,14 +43,21 @@ namespace {
 
 std::string hint_for(int error) {
   switch (error) {
-    case -ENODATA: return "make one: kvpool format ADDRESS";
-    case -EAGAIN: return "nobody serves the store: kvpool serve ADDRESS, or --embedded";
-    case -EUCLEAN: return "kvpool check ADDRESS says what is damaged";
+    case -ENODATA:
+      return "make one: kvpool format ADDRESS";
+    case -EAGAIN:
+      return "nobody serves the store: kvpool serve ADDRESS, or --embedded";
+    case -EUCLEAN:
+      return "kvpool check ADDRESS says what is damaged";
     case -EACCES:
-    case -EPERM: return "the store belongs to another user";
-    case -EUSERS: return "kvpool stat ADDRESS lists who is attached; format with more --members";
-    case -EEXIST: return "";
-    default: return "";
+    case -EPERM:
+      return "the store belongs to another user";
+    case -EUSERS:
+      return "kvpool stat ADDRESS lists who is attached; format with more --members";
+    case -EEXIST:
+      return "";
+    default:
+      return "";
   }
 }
 

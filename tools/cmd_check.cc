@@ -22,7 +22,8 @@ std::string place_text(PoolOffset at) {
 // Shows progress while the verifier reads.
 class CountingReader final : public media::LineReader {
 public:
-  CountingReader(media::LineReader &reader, Progress &progress) : reader_(reader), progress_(progress) {}
+  CountingReader(media::LineReader &reader, Progress &progress)
+      : reader_(reader), progress_(progress) {}
   u32 device_count() const override { return reader_.device_count(); }
   u64 device_bytes(u32 device) const override { return reader_.device_bytes(device); }
   bool read_line(PoolOffset at, Line &ret_line) override {
@@ -77,7 +78,8 @@ PoolOffset place_of(const std::string &text, const media::StoreView &view) {
   }
   std::uint64_t device = 0;
   if (parse_count(name, device)) {
-    if (device >= geo.device_count || number % kLineBytes != 0 || number >= geo.device_bytes[device]) {
+    if (device >= geo.device_count || number % kLineBytes != 0 ||
+        number >= geo.device_bytes[device]) {
       fail(kExitUsage, "--decode", "'" + text + "' is no line of the store",
            fmt::format("a line's byte is a multiple of {}", kLineBytes));
     }
@@ -85,30 +87,40 @@ PoolOffset place_of(const std::string &text, const media::StoreView &view) {
   }
   const auto index = static_cast<u32>(number);
   const auto below = [&](u64 count) {
-    if (number >= count) fail(kExitUsage, "--decode", fmt::format("'{}': there are {} of them", text, count));
+    if (number >= count)
+      fail(kExitUsage, "--decode", fmt::format("'{}': there are {} of them", text, count));
   };
   if (name == "superblock") return below(2), geo.identity_at(index);
   if (name == "geometry") return below(4), geo.geometry_at(index / 2, index % 2);
-  if (name == "claim") return below(u64{2} * geo.standby_count), geo.claim_at(index / geo.standby_count, index % geo.standby_count);
+  if (name == "claim")
+    return below(u64{2} * geo.standby_count),
+           geo.claim_at(index / geo.standby_count, index % geo.standby_count);
   if (name == "host") return below(geo.host_count), geo.host_at(index);
   if (name == "doorbell") return below(geo.host_count), geo.doorbell_at(index);
   if (name == "member") return below(geo.member_count()), geo.member_at(index);
   if (name == "reaper") return below(geo.member_count()), geo.reaper_at(index);
   if (name == "region" || name == "ns" || name == "extent" || name == "entry") {
-    if (!view.area_known) fail(kExitDamaged, "--decode", "no area can be trusted, so its lines have no address");
-    if (name == "region") return below(media::kMaxRegions), geo.region_line(view.area(), index * media::kRegionLines);
+    if (!view.area_known)
+      fail(kExitDamaged, "--decode", "no area can be trusted, so its lines have no address");
+    if (name == "region")
+      return below(media::kMaxRegions), geo.region_line(view.area(), index * media::kRegionLines);
     if (name == "ns") return below(geo.namespace_lines), geo.ns_line(view.area(), index);
-    if (name == "extent") return below(view.regions.extent_count()), geo.map_line(view.area(), number / media::kMapRecordsPerLine);
-    return below(view.active().index_groups * media::kGroupLines), geo.entry_line(view.area(), number);
+    if (name == "extent")
+      return below(view.regions.extent_count()),
+             geo.map_line(view.area(), number / media::kMapRecordsPerLine);
+    return below(view.active().index_groups * media::kGroupLines),
+           geo.entry_line(view.area(), number);
   }
   fail(kExitUsage, "--decode", "'" + name + "' is no kind of line",
-       "superblock geometry claim host doorbell member reaper region ns extent entry, or DEVICE:BYTE");
+       "superblock geometry claim host doorbell member reaper region ns extent entry, or "
+       "DEVICE:BYTE");
 }
 
 int decode_one(const Args &args, const std::string &address, media::LineReader &reader) {
   media::StoreView view{};
   std::string why;
-  if (const int error = media::read_superblock_any_state(reader, view.superblock, &why); error != 0) {
+  if (const int error = media::read_superblock_any_state(reader, view.superblock, &why);
+      error != 0) {
     fail_superblock(address, error, why);
   }
   media::read_view(reader, view.superblock, view, &why);
@@ -127,7 +139,8 @@ int decode_one(const Args &args, const std::string &address, media::LineReader &
     data["text"] = decoded.text;
     print_json("check.line", std::move(data));
   } else {
-    print_text(fmt::format("{} at {}: {}\n{}", media::line_kind_name(decoded.place.kind), place_text(at),
+    print_text(fmt::format("{} at {}: {}\n{}", media::line_kind_name(decoded.place.kind),
+                           place_text(at),
                            !decoded.sealed        ? "carries no seal"
                            : decoded.verifies     ? "verifies"
                            : !decoded.epoch_known ? "of an area that is not in use"
@@ -169,16 +182,22 @@ int cmd_check(const Args &args) {
     return damaged ? kExitDamaged : kExitFine;
   }
   for (const Json &finding : sink.list) {
-    print_text(fmt::format("{}: {}: {}{}{}\n", finding["severity"].get<std::string>(),
-                           finding["name"].get<std::string>(), finding["text"].get<std::string>(),
-                           finding["at"].get<std::string>().empty() ? "" : " at " + finding["at"].get<std::string>(),
-                           finding["detail"].get<std::string>().empty() ? "" : ": " + finding["detail"].get<std::string>()));
+    print_text(fmt::format(
+        "{}: {}: {}{}{}\n", finding["severity"].get<std::string>(),
+        finding["name"].get<std::string>(), finding["text"].get<std::string>(),
+        finding["at"].get<std::string>().empty() ? "" : " at " + finding["at"].get<std::string>(),
+        finding["detail"].get<std::string>().empty()
+            ? ""
+            : ": " + finding["detail"].get<std::string>()));
   }
   const Json sums = report_json(report);
-  print_text(fmt::format("{}: {}: {} blocks published, {} lines read, {} damage, {} warnings\n", address,
-                         damaged ? "DAMAGED" : "clean", count_text(sums["published"].get<u64>()),
-                         count_text(report.lines_read), sums["damage"].get<u64>(), sums["warnings"].get<u64>()));
-  if (damaged) std::fprintf(stderr, "hint: kvpool repair %s; what it cannot mend goes with kvpool format\n", address.c_str());
+  print_text(fmt::format("{}: {}: {} blocks published, {} lines read, {} damage, {} warnings\n",
+                         address, damaged ? "DAMAGED" : "clean",
+                         count_text(sums["published"].get<u64>()), count_text(report.lines_read),
+                         sums["damage"].get<u64>(), sums["warnings"].get<u64>()));
+  if (damaged)
+    std::fprintf(stderr, "hint: kvpool repair %s; what it cannot mend goes with kvpool format\n",
+                 address.c_str());
   return damaged ? kExitDamaged : kExitFine;
 }
 

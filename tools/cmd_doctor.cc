@@ -52,10 +52,11 @@ void look_at_processor(Findings &findings) {
     return;
   }
   findings.add("processor", "ok",
-               fmt::format("lines by {}, loads by {}, flush by {}", isa_name(choice.isa), isa_name(choice.vector),
-                           flush_name(choice.flush)));
+               fmt::format("lines by {}, loads by {}, flush by {}", isa_name(choice.isa),
+                           isa_name(choice.vector), flush_name(choice.flush)));
   if (choice.flush == FlushInsn::kClflush) {
-    findings.add("flush", "note", "the processor has no CLFLUSHOPT", "reads are slower: flushes do not overlap");
+    findings.add("flush", "note", "the processor has no CLFLUSHOPT",
+                 "reads are slower: flushes do not overlap");
   }
 }
 
@@ -67,14 +68,19 @@ void look_at_memory(Findings &findings) {
   } else {
     const u64 free = u64{fs.f_bavail} * fs.f_frsize;
     const bool small = free < (u64{256} << 20);
-    findings.add("shared memory", small ? "note" : "ok", fmt::format("/dev/shm has {} free", bytes_text(free)),
+    findings.add("shared memory", small ? "note" : "ok",
+                 fmt::format("/dev/shm has {} free", bytes_text(free)),
                  small ? "enlarge it (docker run --shm-size=8g), or use file: addresses" : "");
   }
   const std::string shmem = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-  const bool huge = shmem.find("[always]") != std::string::npos || shmem.find("[advise]") != std::string::npos ||
+  const bool huge = shmem.find("[always]") != std::string::npos ||
+                    shmem.find("[advise]") != std::string::npos ||
                     shmem.find("[within_size]") != std::string::npos;
-  findings.add("huge pages for shared memory", huge ? "ok" : "note", shmem.empty() ? "not in this kernel" : shmem,
-               huge ? "" : "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled: look-ups gain 1.3 to 1.9 times");
+  findings.add("huge pages for shared memory", huge ? "ok" : "note",
+               shmem.empty() ? "not in this kernel" : shmem,
+               huge ? ""
+                    : "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled: look-ups "
+                      "gain 1.3 to 1.9 times");
   struct rlimit limit = {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     findings.add("file size limit", "note", bytes_text(limit.rlim_cur), "ulimit -f unlimited");
@@ -93,11 +99,13 @@ void look_at_devices(Findings &findings) {
     const bool usable = device.mode == "devdax" && access(device.path.c_str(), R_OK | W_OK) == 0;
     findings.add("device-dax", usable ? "ok" : "note",
                  fmt::format("{} {} {}", device.path, bytes_text(device.size), device.mode),
-                 usable                       ? ""
-                 : device.mode == "system-ram" ? "it serves as RAM: daxctl reconfigure-device --mode=devdax"
-                                              : "you may not open it, or no driver is bound");
+                 usable ? ""
+                 : device.mode == "system-ram"
+                     ? "it serves as RAM: daxctl reconfigure-device --mode=devdax"
+                     : "you may not open it, or no driver is bound");
   }
-  if (access("/dev/kvpool", F_OK) != 0) findings.add("driver", "ok", "not loaded; mem:, file: and dax: need none");
+  if (access("/dev/kvpool", F_OK) != 0)
+    findings.add("driver", "ok", "not loaded; mem:, file: and dax: need none");
 }
 
 void look_at_environment(Findings &findings) {
@@ -129,16 +137,22 @@ void look_at_store(const Args &args, Findings &findings) {
   try {
     StoreView view(address);
     findings.add("store", view.active_copy_note().empty() ? "ok" : "wrong",
-                 view.active_copy_note().empty() ? fmt::format("{} can be read", address) : view.active_copy_note(),
+                 view.active_copy_note().empty() ? fmt::format("{} can be read", address)
+                                                 : view.active_copy_note(),
                  view.active_copy_note().empty() ? "" : "kvpool repair " + address);
     const Json stat = stat_of(view);
     const bool owned = stat["owned"].get<bool>();
-    findings.add("owner", owned ? "ok" : "note", owned ? "the store is served" : "nobody serves the store",
+    findings.add("owner", owned ? "ok" : "note",
+                 owned ? "the store is served" : "nobody serves the store",
                  owned ? "" : "kvpool serve " + address + ": until then puts are refused");
-    const u64 bad = stat["blocks"]["unreadable"].get<u64>() + stat["space"]["extents_unreadable"].get<u64>();
-    if (bad != 0) findings.add("metadata", "wrong", fmt::format("{} lines do not verify", bad), "kvpool check " + address);
+    const u64 bad =
+        stat["blocks"]["unreadable"].get<u64>() + stat["space"]["extents_unreadable"].get<u64>();
+    if (bad != 0)
+      findings.add("metadata", "wrong", fmt::format("{} lines do not verify", bad),
+                   "kvpool check " + address);
   } catch (const Failure &failure) {
-    findings.add("store", "wrong", failure.what.empty() ? failure.why : failure.what + ": " + failure.why,
+    findings.add("store", "wrong",
+                 failure.what.empty() ? failure.why : failure.what + ": " + failure.why,
                  failure.hint);
   }
 }
@@ -161,9 +175,11 @@ int cmd_doctor(const Args &args) {
     Table table({"", "", ""});
     std::string hints;
     for (const Json &one : findings.list()) {
-      table.row({one["state"].get<std::string>(), one["name"].get<std::string>(), one["value"].get<std::string>()});
+      table.row({one["state"].get<std::string>(), one["name"].get<std::string>(),
+                 one["value"].get<std::string>()});
       const auto hint = one["hint"].get<std::string>();
-      if (!hint.empty()) hints += fmt::format("hint: {}: {}\n", one["name"].get<std::string>(), hint);
+      if (!hint.empty())
+        hints += fmt::format("hint: {}: {}\n", one["name"].get<std::string>(), hint);
     }
     print_text(table.text() + hints);
   }

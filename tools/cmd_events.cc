@@ -13,24 +13,37 @@ namespace kvpool::tools {
 
 const char *event_type_name(std::uint32_t type) {
   switch (type) {
-    case KVPOOL_EVENT_STORED: return "stored";
-    case KVPOOL_EVENT_REMOVED: return "removed";
-    case KVPOOL_EVENT_CLEARED: return "cleared";
-    case KVPOOL_EVENT_LOST: return "lost";
-    case KVPOOL_EVENT_OWNER: return "owner";
-    default: return "unknown";
+    case KVPOOL_EVENT_STORED:
+      return "stored";
+    case KVPOOL_EVENT_REMOVED:
+      return "removed";
+    case KVPOOL_EVENT_CLEARED:
+      return "cleared";
+    case KVPOOL_EVENT_LOST:
+      return "lost";
+    case KVPOOL_EVENT_OWNER:
+      return "owner";
+    default:
+      return "unknown";
   }
 }
 
 const char *event_reason_name(std::uint32_t reason) {
   switch (reason) {
-    case KVPOOL_REASON_EVICTED: return "evicted";
-    case KVPOOL_REASON_REMOVED: return "removed";
-    case KVPOOL_REASON_REPLACED: return "replaced";
-    case KVPOOL_REASON_CLEARED: return "cleared";
-    case KVPOOL_REASON_DAMAGED: return "damaged";
-    case KVPOOL_REASON_LOST: return "lost";
-    default: return "none";
+    case KVPOOL_REASON_EVICTED:
+      return "evicted";
+    case KVPOOL_REASON_REMOVED:
+      return "removed";
+    case KVPOOL_REASON_REPLACED:
+      return "replaced";
+    case KVPOOL_REASON_CLEARED:
+      return "cleared";
+    case KVPOOL_REASON_DAMAGED:
+      return "damaged";
+    case KVPOOL_REASON_LOST:
+      return "lost";
+    default:
+      return "none";
   }
 }
 
@@ -52,11 +65,12 @@ Json event_json(const kvpool_event &event) {
 }
 
 std::string event_line(const kvpool_event &event) {
-  if (event.type == KVPOOL_EVENT_LOST) return fmt::format("{:>10}  {} events were lost\n", "", event.count);
+  if (event.type == KVPOOL_EVENT_LOST)
+    return fmt::format("{:>10}  {} events were lost\n", "", event.count);
   return fmt::format("{:>10}  {:<8}{:<9}ns {:<4} member {:<4} {:>10} {}\n", event.sequence,
                      event_type_name(event.type),
-                     event.reason == KVPOOL_REASON_NONE ? "" : event_reason_name(event.reason), event.ns,
-                     event.member, bytes_text(event.bytes), key_text(event.key));
+                     event.reason == KVPOOL_REASON_NONE ? "" : event_reason_name(event.reason),
+                     event.ns, event.member, bytes_text(event.bytes), key_text(event.key));
 }
 
 }  // namespace
@@ -79,9 +93,11 @@ int cmd_events(const Args &args) {
   Json list = Json::array();
   std::uint64_t seen = 0;
   while (seen < limit && !stop_requested()) {
-    const std::size_t wanted = static_cast<std::size_t>(std::min<std::uint64_t>(batch.size(), limit - seen));
+    const std::size_t wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(batch.size(), limit - seen));
     const std::uint64_t wait = follow ? deadline_in(0.2) : deadline_in(0.05);
-    const int n = checked(kvpool_events_next(events.get(), wanted, wait, batch.data()), ctx.get(), address);
+    const int n =
+        checked(kvpool_events_next(events.get(), wanted, wait, batch.data()), ctx.get(), address);
     if (n == 0 && !follow) break;
     std::string text;
     for (int i = 0; i < n; ++i) {

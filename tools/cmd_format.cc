@@ -15,7 +15,9 @@ namespace {
 
 kvpool_format_opts options_of(const Args &args) {
   kvpool_format_opts opts = KVPOOL_OPTS(kvpool_format_opts);
-  const auto small = [&](const char *name) { return static_cast<std::uint32_t>(args.number(name, 0)); };
+  const auto small = [&](const char *name) {
+    return static_cast<std::uint32_t>(args.number(name, 0));
+  };
   opts.size_bytes = args.number("--size", 0);
   opts.devices = small("--devices");
   opts.block_bytes = small("--block-bytes");
@@ -50,7 +52,8 @@ void report(const Args &args, const std::string &address, bool replaced, bool dr
   const Json store = store_summary(address);
   print_text(fmt::format("{}: formatted, {} for blocks on {} device(s), id {}\n", address,
                          bytes_text(store["data_bytes"].get<std::uint64_t>()),
-                         store["device_count"].get<std::uint64_t>(), store["uuid"].get<std::string>()));
+                         store["device_count"].get<std::uint64_t>(),
+                         store["uuid"].get<std::string>()));
 }
 
 }  // namespace
@@ -63,14 +66,16 @@ int cmd_format(const Args &args) {
   const bool there = store_exists(address);
   if (args.has("--dry-run")) {
     if (there && !args.has("--yes")) {
-      fail(kExitFailed, address, "a store is there, and would be lost", "give --yes to format over it");
+      fail(kExitFailed, address, "a store is there, and would be lost",
+           "give --yes to format over it");
     }
     report(args, address, there, true);
     return kExitFine;
   }
   kvpool_format_opts opts = options_of(args);
   if (there && !args.has("--yes")) {
-    if (!confirmed_by_typing(fmt::format("{} holds a store. Its blocks will be lost.", address), address)) {
+    if (!confirmed_by_typing(fmt::format("{} holds a store. Its blocks will be lost.", address),
+                             address)) {
       fail(kExitFailed, address, "a store is there, and was left as it is",
            "give --yes to format over it; its blocks are lost");
     }

@@ -49,11 +49,13 @@ int cmd_get(const Args &args) {
   checked(kvpool_lookup(ns.get(), &key, 1, 0, deadline, &hit), ctx.get(), address);
   if (hit.state != KVPOOL_STATE_HIT) {
     fail(kExitNothing, args.text("KEY"),
-         hit.state == KVPOOL_STATE_PENDING ? "another member is still computing this block" : "no such block",
+         hit.state == KVPOOL_STATE_PENDING ? "another member is still computing this block"
+                                           : "no such block",
          "kvpool why says more");
   }
   std::vector<char> bytes(hit.bytes);
-  const int got = checked(kvpool_get(ns.get(), &key, bytes.data(), bytes.size(), deadline), ctx.get(), address);
+  const int got =
+      checked(kvpool_get(ns.get(), &key, bytes.data(), bytes.size(), deadline), ctx.get(), address);
   if (got == 0) fail(kExitNothing, args.text("KEY"), "the block went away while it was read");
   if (to_stdout) {
     write_all(STDOUT_FILENO, "standard output", bytes);

@@ -27,20 +27,23 @@ int cmd_info(const Args &args) {
     table.row({"device", fmt::format("{}  {}", bytes_text(device["bytes"].get<std::uint64_t>()),
                                      device["name"].get<std::string>())});
   }
-  table.row({"blocks", fmt::format("{} of {} ({:.2f} % is metadata)", bytes_text(number("data_bytes")),
-                                   bytes_text(number("pool_bytes")),
-                                   100.0 * static_cast<double>(number("metadata_bytes")) /
-                                       static_cast<double>(std::max<std::uint64_t>(1, number("pool_bytes"))))});
-  table.row({"extents", fmt::format("{} of {}", count_text(number("extents")), bytes_text(number("extent_bytes")))});
+  table.row(
+      {"blocks",
+       fmt::format("{} of {} ({:.2f} % is metadata)", bytes_text(number("data_bytes")),
+                   bytes_text(number("pool_bytes")),
+                   100.0 * static_cast<double>(number("metadata_bytes")) /
+                       static_cast<double>(std::max<std::uint64_t>(1, number("pool_bytes"))))});
+  table.row({"extents", fmt::format("{} of {}", count_text(number("extents")),
+                                    bytes_text(number("extent_bytes")))});
   table.row({"index", fmt::format("{} entries, room for {}", count_text(number("index_entries")),
                                   count_text(number("index_entries_max")))});
   table.row({"members", fmt::format("{} hosts of {}, {} standby slots", number("hosts"),
                                     number("members_per_host"), number("standbys"))});
   table.row({"times", fmt::format("lease {} ms, grace {} us, delta {} us", number("lease_ms"),
                                   number("grace_us"), number("delta_us"))});
-  table.row({"owner", number("epoch") == 0
-                          ? std::string("none yet")
-                          : fmt::format("member {} since epoch {}", number("owner_member"), number("epoch"))});
+  table.row({"owner", number("epoch") == 0 ? std::string("none yet")
+                                           : fmt::format("member {} since epoch {}",
+                                                         number("owner_member"), number("epoch"))});
   print_text(table.text());
   return kExitFine;
 }

@@ -36,7 +36,8 @@ int cmd_ls(const Args &args) {
   Table table({"key", "namespace", "state", ">bytes", ">shards", ">version", ">entry"});
   view.for_each_entry([&](const EntryView &at) {
     const auto state = at.entry.entry_state();
-    if (state == media::EntryState::kEmpty || (!all && state != media::EntryState::kPublished)) return true;
+    if (state == media::EntryState::kEmpty || (!all && state != media::EntryState::kPublished))
+      return true;
     if (wanted_id != 0 && at.entry.ns != wanted_id) return true;
     ++total;
     if (shown >= limit) return true;
@@ -66,9 +67,11 @@ int cmd_ls(const Args &args) {
     print_json("ls", std::move(data));
   } else if (total != 0) {
     print_text(table.text());
-    if (total > shown) print_text(fmt::format("... and {} more (--limit 0 prints all)\n", total - shown));
+    if (total > shown)
+      print_text(fmt::format("... and {} more (--limit 0 prints all)\n", total - shown));
   }
-  if (total == 0) fail(kExitNothing, wanted.empty() ? view.address() : "namespace " + wanted, "holds no block");
+  if (total == 0)
+    fail(kExitNothing, wanted.empty() ? view.address() : "namespace " + wanted, "holds no block");
   return kExitFine;
 }
 

@@ -14,9 +14,12 @@ namespace {
 
 const char *verify_name(std::uint32_t verify) {
   switch (verify) {
-    case KVPOOL_VERIFY_SAMPLE: return "sample";
-    case KVPOOL_VERIFY_OFF: return "off";
-    default: return "always";
+    case KVPOOL_VERIFY_SAMPLE:
+      return "sample";
+    case KVPOOL_VERIFY_OFF:
+      return "off";
+    default:
+      return "always";
   }
 }
 
@@ -57,8 +60,8 @@ int list_namespaces(const Args &args, kvpool_ctx *ctx, const std::string &addres
     table.row({info.name, std::to_string(info.id),
                info.block_bytes == 0 ? "any" : bytes_text(info.block_bytes),
                info.quota_bytes == 0 ? "none" : bytes_text(info.quota_bytes),
-               std::to_string(info.epoch - 1), std::to_string(info.weight), verify_name(info.verify),
-               info.bypassed != 0 ? "bypassed" : "in use"});
+               std::to_string(info.epoch - 1), std::to_string(info.weight),
+               verify_name(info.verify), info.bypassed != 0 ? "bypassed" : "in use"});
   }
   print_text(table.text());
   return kExitFine;
@@ -85,8 +88,10 @@ void done(const Args &args, const std::string &action, const std::string &name, 
 
 void ask_first(const Args &args, const std::string &action, const std::string &name) {
   if (args.has("--yes")) return;
-  if (!confirmed_by_typing(fmt::format("{} forgets all blocks of namespace {}.", action, name), name)) {
-    fail(kExitFailed, "namespace " + name, fmt::format("{} was not confirmed", action), "give --yes");
+  if (!confirmed_by_typing(fmt::format("{} forgets all blocks of namespace {}.", action, name),
+                           name)) {
+    fail(kExitFailed, "namespace " + name, fmt::format("{} was not confirmed", action),
+         "give --yes");
   }
 }
 
@@ -124,7 +129,8 @@ int cmd_ns(const Args &args) {
     checked(kvpool_ns_remove(ctx.get(), name.c_str(), deadline), ctx.get(), "namespace " + name);
   } else {
     Namespace ns = open_namespace(ctx.get(), name, args, action == "create");
-    if (action == "clear") checked(kvpool_ns_clear(ns.get(), deadline), ctx.get(), "namespace " + name);
+    if (action == "clear")
+      checked(kvpool_ns_clear(ns.get(), deadline), ctx.get(), "namespace " + name);
     if (action == "bypass" || action == "resume") {
       checked(kvpool_ns_bypass(ns.get(), action == "bypass" ? 1 : 0, deadline), ctx.get(),
               "namespace " + name);

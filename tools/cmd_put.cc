@@ -35,7 +35,8 @@ std::string read_all(const std::string &path) {
     }
     if (got == 0) break;
     bytes.append(chunk, 0, static_cast<std::size_t>(got));
-    if (bytes.size() > kBlockBytesMax) fail(kExitFailed, shown, "more bytes than a block can hold (4 GiB)");
+    if (bytes.size() > kBlockBytesMax)
+      fail(kExitFailed, shown, "more bytes than a block can hold (4 GiB)");
   }
   if (!standard) close(fd);
   if (bytes.empty()) fail(kExitNothing, shown, "is empty, and a block has at least one byte");
@@ -59,7 +60,8 @@ int cmd_put(const Args &args) {
   const std::uint64_t deadline = deadline_in(args.real("--timeout", 5));
   bool stored = false;
   if (dry) {
-    stored = checked(kvpool_lookup(ns.get(), &key, 1, 0, deadline, nullptr), ctx.get(), address) == 0;
+    stored =
+        checked(kvpool_lookup(ns.get(), &key, 1, 0, deadline, nullptr), ctx.get(), address) == 0;
   } else if (args.has("--parent")) {
     kvpool_block block = {};
     block.key = key;
@@ -73,7 +75,8 @@ int cmd_put(const Args &args) {
     }
     stored = status == KVPOOL_STATUS_OK;
   } else {
-    stored = checked(kvpool_put(ns.get(), &key, bytes.data(), bytes.size(), deadline), ctx.get(), address) == 1;
+    stored = checked(kvpool_put(ns.get(), &key, bytes.data(), bytes.size(), deadline), ctx.get(),
+                     address) == 1;
   }
   if (args.json()) {
     Json data;
@@ -85,7 +88,8 @@ int cmd_put(const Args &args) {
     print_json("put", std::move(data));
   } else {
     print_text(fmt::format("{} {} ({} bytes)\n", key_text(key),
-                           stored ? dry ? "would be stored" : "stored" : "was there already", bytes.size()));
+                           stored ? dry ? "would be stored" : "stored" : "was there already",
+                           bytes.size()));
   }
   return kExitFine;
 }

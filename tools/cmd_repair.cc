@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvpool repair: restores what has a second copy. Works under the store's format lock, so that nobody
-// formats or takes over meanwhile, and only while nobody is attached.
+// kvpool repair: restores what has a second copy. Works under the store's format lock, so that
+// nobody formats or takes over meanwhile, and only while nobody is attached.
 #include <cerrno>
 
 #include <fmt/format.h>
@@ -56,8 +56,8 @@ void mend_superblock(media::LineReader &reader, const media::SuperblockRead &sup
   }
 }
 
-void mend_claims(media::LineReader &reader, const media::Geometry &geo, std::vector<Mend> &ret_mends,
-                 Json &ret_beyond) {
+void mend_claims(media::LineReader &reader, const media::Geometry &geo,
+                 std::vector<Mend> &ret_mends, Json &ret_beyond) {
   const media::Sealer sealer(geo.uuid, geo.nonce);
   for (u32 slot = 0; slot < geo.standby_count; ++slot) {
     media::ClaimLine claim[2] = {};
@@ -76,7 +76,8 @@ void mend_claims(media::LineReader &reader, const media::Geometry &geo, std::vec
     u32 good = intact[0] ? 0 : 1;
     if (intact[0] && intact[1]) good = media::better_claim(claim[0], claim[1]) ? 0 : 1;
     const PoolOffset at = geo.claim_at(1 - good, slot);
-    ret_mends.push_back({fmt::format("claim copy of standby slot {}", slot), at, sealer.sealed(claim[good], at, 0)});
+    ret_mends.push_back({fmt::format("claim copy of standby slot {}", slot), at,
+                         sealer.sealed(claim[good], at, 0)});
   }
 }
 
@@ -87,7 +88,8 @@ void take_locks(backend::Backend &pool, const media::Geometry &geo, const std::s
     fail(kExitFailed, address, "somebody formats or repairs it");
   }
   pool.locks().any_elsewhere(backend::LockKind::kMember, 0, geo.member_count(), taken);
-  if (taken) fail(kExitFailed, address, "members are attached", "kvpool stat names them; stop them first");
+  if (taken)
+    fail(kExitFailed, address, "members are attached", "kvpool stat names them; stop them first");
 }
 
 }  // namespace
@@ -95,7 +97,8 @@ void take_locks(backend::Backend &pool, const media::Geometry &geo, const std::s
 int cmd_repair(const Args &args) {
   const std::string address = store_address(args, "ADDRESS");
   const bool dry = args.has("--dry-run");
-  OpenPool pool = open_pool(address, dry ? backend::OpenMode::kReadOnly : backend::OpenMode::kReadWrite);
+  OpenPool pool =
+      open_pool(address, dry ? backend::OpenMode::kReadOnly : backend::OpenMode::kReadWrite);
   media::SuperblockRead superblock{};
   std::string why;
   const int error = media::read_superblock(*pool.reader, superblock, &why);
@@ -106,7 +109,8 @@ int cmd_repair(const Args &args) {
   mend_superblock(*pool.reader, superblock, mends);
   mend_claims(*pool.reader, superblock.geometry, mends, beyond);
   if (!mends.empty() && !dry && !args.has("--yes") &&
-      !confirmed_by_typing(fmt::format("{} lines of {} will be written.", mends.size(), address), address)) {
+      !confirmed_by_typing(fmt::format("{} lines of {} will be written.", mends.size(), address),
+                           address)) {
     fail(kExitFailed, address, "the repair was not confirmed", "give --yes");
   }
   Json done = Json::array();
@@ -115,7 +119,8 @@ int cmd_repair(const Args &args) {
       pool.memory->publish_line(mend.at, mend.line);
       pool.memory->drain_strict(&mend.at, 1);
     }
-    done.push_back({{"what", mend.what}, {"at", fmt::format("{}:{}", mend.at.device(), mend.at.byte())}});
+    done.push_back(
+        {{"what", mend.what}, {"at", fmt::format("{}:{}", mend.at.device(), mend.at.byte())}});
   }
   FirstFindings left;
   media::VerifyReport report;
@@ -131,13 +136,14 @@ int cmd_repair(const Args &args) {
     print_json("repair", std::move(data));
   } else {
     for (const Json &one : done) {
-      print_text(fmt::format("{}: {} at {}\n", dry ? "would mend" : "mended", one["what"].get<std::string>(),
-                             one["at"].get<std::string>()));
+      print_text(fmt::format("{}: {} at {}\n", dry ? "would mend" : "mended",
+                             one["what"].get<std::string>(), one["at"].get<std::string>()));
     }
     for (const Json &one : beyond) print_text("cannot be mended: " + one.get<std::string>() + "\n");
     if (!dry) {
       for (const Json &one : left.list) {
-        print_text(fmt::format("left: {}: {}\n", one["name"].get<std::string>(), one["text"].get<std::string>()));
+        print_text(fmt::format("left: {}: {}\n", one["name"].get<std::string>(),
+                               one["text"].get<std::string>()));
       }
     }
   }

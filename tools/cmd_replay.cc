@@ -10,7 +10,8 @@ namespace kvpool::tools {
 
 namespace {
 
-// No store and no payload: what a cache that never forgets would hit. The upper bound for every pool.
+// No store and no payload: what a cache that never forgets would hit. The upper bound for every
+// pool.
 int replay_metadata(const Args &args, const Workload &workload) {
   const InfiniteCache cache = infinite_cache(workload.trace);
   const double rate = cache.block_refs == 0 ? 0
@@ -45,13 +46,14 @@ int replay_metadata(const Args &args, const Workload &workload) {
 int cmd_replay(const Args &args) {
   const Workload workload = workload_of(args);
   if (workload.trace.bad_lines != 0 && !args.has("--member")) {
-    warn(fmt::format("{} lines cannot be read and were skipped; the first: {}", workload.trace.bad_lines,
-                     workload.trace.first_bad));
+    warn(fmt::format("{} lines cannot be read and were skipped; the first: {}",
+                     workload.trace.bad_lines, workload.trace.first_bad));
   }
   if (args.has("--member")) return run_member(args, workload);
   if (args.has("--metadata-only")) {
     if (args.text("--capacity", "unlimited") != "unlimited") {
-      fail(kExitUsage, "--metadata-only", "counts what a cache without limits hits: --capacity unlimited",
+      fail(kExitUsage, "--metadata-only",
+           "counts what a cache without limits hits: --capacity unlimited",
            "leave --metadata-only out to replay through a real pool of that size");
     }
     return replay_metadata(args, workload);

@@ -23,7 +23,8 @@ int cmd_rm(const Args &args) {
   std::uint64_t removed = 0;
   if (dry) {
     std::vector<kvpool_hit> hits(keys.size());
-    checked(kvpool_lookup(ns.get(), keys.data(), keys.size(), KVPOOL_LOOKUP_F_ALL, deadline, hits.data()),
+    checked(kvpool_lookup(ns.get(), keys.data(), keys.size(), KVPOOL_LOOKUP_F_ALL, deadline,
+                          hits.data()),
             ctx.get(), address);
     for (const kvpool_hit &hit : hits) removed += hit.state == KVPOOL_STATE_HIT ? 1 : 0;
   } else {
@@ -37,7 +38,8 @@ int cmd_rm(const Args &args) {
     data["dry_run"] = dry;
     print_json("rm", std::move(data));
   } else {
-    print_text(fmt::format("{} of {} {}\n", removed, keys.size(), dry ? "would be removed" : "removed"));
+    print_text(
+        fmt::format("{} of {} {}\n", removed, keys.size(), dry ? "would be removed" : "removed"));
   }
   if (removed == 0) fail(kExitNothing, name, "there is no such block");
   return kExitFine;

@@ -35,7 +35,8 @@ void catch_signals() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-// Says on --ready-fd, and on a terminal, when somebody serves: another thread, since serving blocks.
+// Says on --ready-fd, and on a terminal, when somebody serves: another thread, since serving
+// blocks.
 void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<bool> &done) {
   while (!done.load() && !stop_requested()) {
     const int found = kvpool_owner_wait(ctx, deadline_in(0.2));
@@ -75,8 +76,7 @@ int cmd_serve(const Args &args) {
   if (args.has("--seconds")) opts.until_ns = deadline_in(args.real("--seconds", 0));
   const int ready_fd = args.has("--ready-fd") ? static_cast<int>(args.number("--ready-fd", 0)) : -1;
   std::atomic<bool> done{false};
-  std::thread announcer(
-      [&, fd = ready_fd] { announce(ctx.get(), fd, address, done); });
+  std::thread announcer([&, fd = ready_fd] { announce(ctx.get(), fd, address, done); });
   const int result = stop_requested() ? 0 : kvpool_serve(ctx.get(), &opts);
   done.store(true);
   announcer.join();

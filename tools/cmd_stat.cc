@@ -22,13 +22,16 @@ Json stat_of(StoreView &view) {
   bool owned = false;
   stat["members"] = Json::array();
   for (const MemberView &member : members) {
-    const bool owner = view.epoch() != 0 && member.slot == view.owner_slot() && member.joined && member.alive;
+    const bool owner =
+        view.epoch() != 0 && member.slot == view.owner_slot() && member.joined && member.alive;
     owned = owned || owner;
     stat["members"].push_back({{"slot", member.slot},
                                {"host", member.host},
                                {"name", member.name},
                                {"pid", member.line.pid},
-                               {"state", !member.joined ? "left" : member.alive ? "alive" : "dead"},
+                               {"state", !member.joined ? "left"
+                                         : member.alive ? "alive"
+                                                        : "dead"},
                                {"owner", owner},
                                {"heartbeat", member.line.counter},
                                {"rank", member.line.rank},
@@ -36,9 +39,9 @@ Json stat_of(StoreView &view) {
                                {"pins", (member.line.flags & media::kMemberPins) != 0}});
   }
   stat["owned"] = owned;
-  stat["blocks"] = {{"published", index.published},     {"pending", index.pending},
-                    {"draining", index.draining},       {"hidden", index.hidden},
-                    {"unreadable", index.unreadable},   {"bytes", index.published_bytes},
+  stat["blocks"] = {{"published", index.published},   {"pending", index.pending},
+                    {"draining", index.draining},     {"hidden", index.hidden},
+                    {"unreadable", index.unreadable}, {"bytes", index.published_bytes},
                     {"entries", view.entry_count()}};
   const u64 extent_bytes = view.geometry().extent_bytes();
   stat["space"] = {{"data_bytes", view.regions().payload_bytes()},
@@ -73,16 +76,17 @@ std::string stat_text(const Json &stat) {
                                 static_cast<double>(number(space["data_bytes"]));
   std::string text = fmt::format("{}  {}\n", stat["address"].get<std::string>(),
                                  stat["owned"].get<bool>() ? "served" : "not served: kvpool serve");
-  text += fmt::format("{} blocks, {} of {} ({:.1f} %), epoch {}\n", count_text(number(blocks["published"])),
-                      bytes_text(number(blocks["bytes"])), bytes_text(number(space["data_bytes"])), full,
-                      number(stat["epoch"]));
+  text += fmt::format("{} blocks, {} of {} ({:.1f} %), epoch {}\n",
+                      count_text(number(blocks["published"])), bytes_text(number(blocks["bytes"])),
+                      bytes_text(number(space["data_bytes"])), full, number(stat["epoch"]));
   text += fmt::format("{} pending, {} draining, {} hidden, {} unreadable entries\n",
-                      number(blocks["pending"]), number(blocks["draining"]), number(blocks["hidden"]),
-                      number(blocks["unreadable"]));
-  text += fmt::format("extents: {} owner, {} members, {} former life, {} tainted, {} unreadable\n\n",
-                      number(space["extents_owner"]), number(space["extents_members"]),
-                      number(space["extents_former"]), number(space["extents_tainted"]),
-                      number(space["extents_unreadable"]));
+                      number(blocks["pending"]), number(blocks["draining"]),
+                      number(blocks["hidden"]), number(blocks["unreadable"]));
+  text +=
+      fmt::format("extents: {} owner, {} members, {} former life, {} tainted, {} unreadable\n\n",
+                  number(space["extents_owner"]), number(space["extents_members"]),
+                  number(space["extents_former"]), number(space["extents_tainted"]),
+                  number(space["extents_unreadable"]));
   Table members({">slot", ">host", "name", ">pid", "state", "role", ">heartbeat"});
   for (const Json &member : stat["members"]) {
     if (member["state"] == "left") continue;
@@ -97,7 +101,8 @@ std::string stat_text(const Json &stat) {
     namespaces.row({ns["name"].get<std::string>(), std::to_string(number(ns["id"])),
                     count_text(number(ns["blocks"])), bytes_text(number(ns["bytes"])),
                     number(ns["quota_bytes"]) == 0 ? "none" : bytes_text(number(ns["quota_bytes"])),
-                    std::to_string(number(ns["weight"])), ns["bypassed"].get<bool>() ? "bypassed" : ""});
+                    std::to_string(number(ns["weight"])),
+                    ns["bypassed"].get<bool>() ? "bypassed" : ""});
   }
   return text + namespaces.text();
 }
@@ -106,7 +111,8 @@ int cmd_stat(const Args &args) {
   StoreView view(store_address(args, "ADDRESS"));
   const bool watch = args.has("--watch");
   const double seconds = args.real("--watch", 1);
-  if (watch && !(seconds > 0 && seconds < 1e6)) fail(kExitUsage, "--watch", "expected more than 0 seconds");
+  if (watch && !(seconds > 0 && seconds < 1e6))
+    fail(kExitUsage, "--watch", "expected more than 0 seconds");
   const std::uint64_t times = watch ? args.number("--count", UINT64_MAX) : 1;
   if (!watch && args.has("--count")) fail(kExitUsage, "--count", "needs --watch");
   stop_on_signals();

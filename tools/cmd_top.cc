@@ -30,7 +30,8 @@ Json rates_of(const Json &before, const Json &now, double seconds) {
 int cmd_top(const Args &args) {
   StoreView view(store_address(args, "ADDRESS"));
   const double interval = args.real("--interval", 1);
-  if (!(interval > 0 && interval < 1e6)) fail(kExitUsage, "--interval", "expected more than 0 seconds");
+  if (!(interval > 0 && interval < 1e6))
+    fail(kExitUsage, "--interval", "expected more than 0 seconds");
   const std::uint64_t times = args.number("--count", UINT64_MAX);
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   stop_on_signals();
@@ -56,7 +57,8 @@ int cmd_top(const Args &args) {
       continue;
     }
     std::string text = terminal ? "\033[H\033[2J" : "";
-    text += fmt::format("{:+.0f} blocks/s  {:+.1f} MB/s net\n", rates["blocks_per_second"].get<double>(),
+    text += fmt::format("{:+.0f} blocks/s  {:+.1f} MB/s net\n",
+                        rates["blocks_per_second"].get<double>(),
                         rates["bytes_per_second"].get<double>() / 1e6);
     print_text(text + stat_text(stat) + (terminal ? "" : "\n"));
   }

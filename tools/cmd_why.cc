@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvpool why: why a key is a hit or a miss, from the namespace's line, the index, and the owner's events.
+// kvpool why: why a key is a hit or a miss, from the namespace's line, the index, and the owner's
+// events.
 #include <cstring>
 
 #include <fmt/format.h>
@@ -25,7 +26,9 @@ Reason from_events(kvpool_ctx *ctx, const kvpool_key &key) {
   opts.from_sequence = 1;
   kvpool_events *raw = nullptr;
   if (kvpool_events_open(ctx, &opts, &raw) < 0) {
-    return {"absent", "the index has no entry for this key; no owner on this host keeps its events", {}};
+    return {"absent",
+            "the index has no entry for this key; no owner on this host keeps its events",
+            {}};
   }
   Events events(raw);
   std::vector<kvpool_event> batch(256);
@@ -37,12 +40,16 @@ Reason from_events(kvpool_ctx *ctx, const kvpool_key &key) {
       const kvpool_event &event = batch[static_cast<std::size_t>(i)];
       if (std::memcmp(event.key.bytes, key.bytes, sizeof(key.bytes)) != 0) continue;
       if (event.type == KVPOOL_EVENT_STORED) {
-        reason = {"stored", fmt::format("member {} stored it (event {})", event.member, event.sequence), {}};
+        reason = {"stored",
+                  fmt::format("member {} stored it (event {})", event.member, event.sequence),
+                  {}};
       }
       if (event.type == KVPOOL_EVENT_REMOVED) {
         const char *why = event_reason_name(event.reason);
         reason = {why, fmt::format("it was {} (event {})", why, event.sequence),
-                  event.reason == KVPOOL_REASON_EVICTED ? "the pool is too small for the working set" : ""};
+                  event.reason == KVPOOL_REASON_EVICTED
+                      ? "the pool is too small for the working set"
+                      : ""};
       }
     }
   }
@@ -53,13 +60,17 @@ Reason from_entry(const EntryView &view) {
   const media::Entry &entry = view.entry;
   switch (entry.entry_state()) {
     case media::EntryState::kPending:
-      return {"pending", fmt::format("member {} announced that it computes this block", entry.check_hash & 0xffff),
-              "ask again later"};
+      return {
+          "pending",
+          fmt::format("member {} announced that it computes this block", entry.check_hash & 0xffff),
+          "ask again later"};
     case media::EntryState::kDraining:
-      return {"draining", "it was evicted a moment ago, and its bytes are kept for reads that run", {}};
+      return {
+          "draining", "it was evicted a moment ago, and its bytes are kept for reads that run", {}};
     case media::EntryState::kHidden:
       return {"hidden", "it was removed, replaced or cleared a moment ago", {}};
-    default: return {"hit", "it is published", {}};
+    default:
+      return {"hit", "it is published", {}};
   }
 }
 
@@ -75,7 +86,8 @@ int answer(const Args &args, const std::string &key, bool hit, const Reason &rea
   } else {
     print_text(fmt::format("{}: {}: {}\n", key, hit ? "hit" : "miss", reason.text));
     for (const auto &[name, value] : details.items()) {
-      print_text(fmt::format("  {:<12}{}\n", name, value.is_string() ? value.get<std::string>() : value.dump()));
+      print_text(fmt::format("  {:<12}{}\n", name,
+                             value.is_string() ? value.get<std::string>() : value.dump()));
     }
     if (!reason.hint.empty()) print_text("hint: " + reason.hint + "\n");
   }
@@ -98,9 +110,10 @@ int cmd_why(const Args &args) {
   Json details = Json::object();
   details["namespace"] = name;
   if (line == nullptr) {
-    return answer(args, shown, false,
-                  {"no-namespace", "the store has no namespace of this name", "kvpool ns list names them"},
-                  details);
+    return answer(
+        args, shown, false,
+        {"no-namespace", "the store has no namespace of this name", "kvpool ns list names them"},
+        details);
   }
   if ((line->line.flags & media::kNsBypass) != 0) {
     return answer(args, shown, false,
@@ -126,8 +139,9 @@ int cmd_why(const Args &args) {
   if (best == nullptr) {
     Reason reason = from_events(ctx.get(), key);
     if (reason.code == "absent" && line->line.epoch > 1) {
-      reason.text += fmt::format("; the namespace was cleared {} time(s), which changes all its keys",
-                                 line->line.epoch - 1);
+      reason.text +=
+          fmt::format("; the namespace was cleared {} time(s), which changes all its keys",
+                      line->line.epoch - 1);
     }
     return answer(args, shown, false, reason, details);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands behind the table (option_table.cc), each in cmd_<name>.cc. They return an exit code and
-// throw Failure for everything that goes wrong.
+// The commands behind the table (option_table.cc), each in cmd_<name>.cc. They return an exit code
+// and throw Failure for everything that goes wrong.
 #pragma once
 
 #include "options.hpp"

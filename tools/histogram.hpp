@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A log-linear histogram: latencies of one operation in fixed memory, whatever their number.
-// Every power of two is cut into 64 equal buckets, so a quantile is at most 1/64 above the true value.
-// Histograms of several processes are merged bucket by bucket, without loss.
+// Every power of two is cut into 64 equal buckets, so a quantile is at most 1/64 above the true
+// value. Histograms of several processes are merged bucket by bucket, without loss.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +43,8 @@ public:
   double sum() const { return sum_; }
   double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
 
-  // The smallest value that at least `share` of all values do not exceed, rounded up to the end of its
-  // bucket, never beyond the greatest value seen. 0 without values.
+  // The smallest value that at least `share` of all values do not exceed, rounded up to the end of
+  // its bucket, never beyond the greatest value seen. 0 without values.
   std::uint64_t quantile(double share) const {
     if (count_ == 0) return 0;
     const double wanted = std::clamp(share, 0.0, 1.0) * static_cast<double>(count_);

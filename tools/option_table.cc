@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of commands and options (options.hpp). Man pages, help and completions follow it; a test
-// compares them.
+// The table of commands and options (options.hpp). Man pages, help and completions follow it; a
+// test compares them.
 #include "commands.hpp"
 #include "options.hpp"
 
@@ -9,10 +9,14 @@ namespace kvpool::tools {
 namespace {
 
 constexpr OptionSpec kJson{"--json", Kind::kFlag, "", "", "Print one JSON object instead of text."};
-constexpr OptionSpec kProgress{"--progress",   Kind::kChoice, "FORM",
-                               "auto",         "Show progress on stderr: auto only on a terminal.",
+constexpr OptionSpec kProgress{"--progress",
+                               Kind::kChoice,
+                               "FORM",
+                               "auto",
+                               "Show progress on stderr: auto only on a terminal.",
                                "auto|json|none"};
-constexpr OptionSpec kStore{"ADDRESS", Kind::kAddress, "ADDRESS", "$KVPOOL", "Address of the store."};
+constexpr OptionSpec kStore{"ADDRESS", Kind::kAddress, "ADDRESS", "$KVPOOL",
+                            "Address of the store."};
 constexpr OptionSpec kPool{"--pool", Kind::kAddress, "ADDRESS", "$KVPOOL", "Address of the store."};
 constexpr OptionSpec kNs{"--ns", Kind::kText, "NAME", "default", "Name of the namespace."};
 constexpr OptionSpec kModel{"--model", Kind::kText, "TEXT", "blob",
@@ -21,29 +25,32 @@ constexpr OptionSpec kDtype{"--dtype", Kind::kText, "TYPE", "u8",
                             "Element type that the namespace was created with."};
 constexpr OptionSpec kHex{"--hex", Kind::kFlag, "", "",
                           "KEY is the 64 hexadecimal digits of a block's key, as ls prints it."};
-constexpr OptionSpec kKey{"KEY", Kind::kText, "KEY", "", "Key of the block: any 1 to 256 bytes.", "",
-                          kRequired};
+constexpr OptionSpec kKey{"KEY", Kind::kText, "KEY", "", "Key of the block: any 1 to 256 bytes.",
+                          "",    kRequired};
 constexpr OptionSpec kDryRun{"--dry-run", Kind::kFlag, "", "",
                              "Say what would be done, and change nothing."};
-constexpr OptionSpec kTimeout{"--timeout", Kind::kReal, "SECONDS", "5",
-                              "Give up after this time."};
+constexpr OptionSpec kTimeout{"--timeout", Kind::kReal, "SECONDS", "5", "Give up after this time."};
 
 constexpr OptionSpec kFormat[] = {
-    {"ADDRESS", Kind::kAddress, "ADDRESS", "", "Address of the store; mem: and new files need size=.", "",
-     kRequired},
-    {"--size", Kind::kBytes, "BYTES", "as the address says", "Size of the pool over all its devices."},
-    {"--devices", Kind::kCount, "N", "as the address says", "Number of devices of a mem: pool.", "", 0, 1,
-     16},
-    {"--block-bytes", Kind::kBytes, "BYTES", "64KiB", "Smallest block expected; sizes the index.", "", 0,
-     4096, 1u << 30},
+    {"ADDRESS", Kind::kAddress, "ADDRESS", "",
+     "Address of the store; mem: and new files need size=.", "", kRequired},
+    {"--size", Kind::kBytes, "BYTES", "as the address says",
+     "Size of the pool over all its devices."},
+    {"--devices", Kind::kCount, "N", "as the address says", "Number of devices of a mem: pool.", "",
+     0, 1, 16},
+    {"--block-bytes", Kind::kBytes, "BYTES", "64KiB", "Smallest block expected; sizes the index.",
+     "", 0, 4096, 1u << 30},
     {"--hosts", Kind::kCount, "N", "4", "Hosts that may attach.", "", 0, 1, 16},
-    {"--members", Kind::kCount, "N", "16", "Members (attached processes) of one host.", "", 0, 1, 254},
-    {"--standbys", Kind::kCount, "N", "2", "Slots for the owner and those that stand by.", "", 0, 1, 16},
-    {"--width", Kind::kCount, "N", "4", "Devices that one block is spread over at most.", "", 0, 1, 16},
+    {"--members", Kind::kCount, "N", "16", "Members (attached processes) of one host.", "", 0, 1,
+     254},
+    {"--standbys", Kind::kCount, "N", "2", "Slots for the owner and those that stand by.", "", 0, 1,
+     16},
+    {"--width", Kind::kCount, "N", "4", "Devices that one block is spread over at most.", "", 0, 1,
+     16},
     {"--namespaces", Kind::kCount, "N", "64", "Namespaces at most.", "", 0, 1, 4096},
     {"--lease-ms", Kind::kCount, "MS", "1000", "Lease of a member.", "", 0, 10, 600000},
-    {"--grace-us", Kind::kCount, "US", "20000", "How long an evicted block stays for running reads.", "",
-     0, 1, 60000000},
+    {"--grace-us", Kind::kCount, "US", "20000",
+     "How long an evicted block stays for running reads.", "", 0, 1, 60000000},
     {"--yes", Kind::kFlag, "", "", "Format over an existing store, whose blocks are lost."},
     {"--force", Kind::kFlag, "", "",
      "With --yes: also over a store that seems alive, is damaged, or has a newer format."},
@@ -89,7 +96,8 @@ constexpr OptionSpec kServe[] = {
     {"--seconds", Kind::kReal, "SECONDS", "", "Stop after this time."},
     {"--name", Kind::kText, "NAME", "serve", "Name of this member, shown to people."},
     {"--huge", Kind::kFlag, "", "", "Ask for huge pages and populate all memory now."},
-    {"--ready-fd", Kind::kCount, "FD", "", "Write a line to this descriptor when serving.", "", kHidden},
+    {"--ready-fd", Kind::kCount, "FD", "", "Write a line to this descriptor when serving.", "",
+     kHidden},
     kJson,
 };
 
@@ -108,14 +116,10 @@ constexpr OptionSpec kPut[] = {
 };
 
 constexpr OptionSpec kGet[] = {
-    kKey,
-    {"FILE", Kind::kFile, "FILE", "standard output", "File to write the bytes to."},
-    kPool,
-    kNs,
-    kModel,
-    kDtype,
-    kHex,
-    kTimeout,
+    kKey,   {"FILE", Kind::kFile, "FILE", "standard output", "File to write the bytes to."},
+    kPool,  kNs,
+    kModel, kDtype,
+    kHex,   kTimeout,
     kJson,
 };
 
@@ -147,8 +151,8 @@ constexpr OptionSpec kNsOptions[] = {
     kModel,
     kDtype,
     {"--block-tokens", Kind::kCount, "N", "16", "Tokens of a block.", "", 0, 1, 1u << 20},
-    {"--block-bytes", Kind::kBytes, "BYTES", "any", "Payload of a block, a multiple of 64.", "", 0, 0,
-     1u << 30},
+    {"--block-bytes", Kind::kBytes, "BYTES", "any", "Payload of a block, a multiple of 64.", "", 0,
+     0, 1u << 30},
     {"--quota", Kind::kBytes, "BYTES", "none", "Most bytes the namespace may hold."},
     {"--weight", Kind::kCount, "N", "10", "Share under pressure.", "", 0, 1, 100},
     {"--verify", Kind::kChoice, "POLICY", "always", "Which reads are proven.", "always|sample|off"},
@@ -166,12 +170,12 @@ constexpr OptionSpec kReplay[] = {
     {"--capacity", Kind::kText, "BYTES", "1GiB",
      "Size of the pool, in bytes or as a share of the working set such as 10%; unlimited with "
      "--metadata-only."},
-    {"--block-bytes", Kind::kBytes, "BYTES", "256KiB", "Payload of a block, a multiple of 64.", "", 0, 64,
-     1u << 30},
+    {"--block-bytes", Kind::kBytes, "BYTES", "256KiB", "Payload of a block, a multiple of 64.", "",
+     0, 64, 1u << 30},
     {"--pool", Kind::kAddress, "ADDRESS", "a new one in shared memory",
      "Store to use; it must have been formatted, and is served from here when nobody else does."},
-    {"--scratch", Kind::kAddress, "ADDRESS", "mem:",
-     "Where to make a new store when --pool is not given: mem: or file:PATH."},
+    {"--scratch", Kind::kAddress, "ADDRESS",
+     "mem:", "Where to make a new store when --pool is not given: mem: or file:PATH."},
     {"--metadata-only", Kind::kFlag, "", "", "Move no payload: count hits only."},
     {"--verify", Kind::kChoice, "POLICY", "always", "Checks of the store on reads.", "always|off"},
     {"--max-requests", Kind::kCount, "N", "all", "Replay only the first N requests of the file."},
@@ -180,7 +184,9 @@ constexpr OptionSpec kReplay[] = {
      "Repeat until so many payload bytes have been moved, at most as often as --repeat says."},
     {"--skip-bad", Kind::kFlag, "", "", "Count lines of the trace that cannot be read, and go on."},
     {"--seed", Kind::kCount, "N", "1", "Seed of the generated workload."},
-    {"--requests", Kind::kCount, "N", "2000", "Requests of the generated workload.", "", 0, 1, 100000000},
+    {"--requests", Kind::kCount, "N", "2000", "Requests of the generated workload.", "", 0, 1,
+     100000000},
+    {"--json-file", Kind::kFile, "FILE", "", "Also write the result as JSON to this file."},
     {"--corrupt", Kind::kFlag, "", "",
      "Flip one byte of a published block on the way: the run must find it and fail."},
     kProgress,
@@ -193,8 +199,8 @@ constexpr OptionSpec kBench[] = {
     {"NAME", Kind::kText, "NAME", "all", "Figures or groups of figures to measure.", "", kMany},
     {"--list", Kind::kFlag, "", "", "Name the figures and groups instead."},
     {"--quick", Kind::kFlag, "", "", "Fewer runs: all figures in under a minute."},
-    {"--runs", Kind::kCount, "N", "9", "Runs of each figure and its baseline, alternating.", "", 0, 1,
-     1001},
+    {"--runs", Kind::kCount, "N", "9", "Runs of each figure and its baseline, alternating.", "", 0,
+     1, 1001},
     kProgress,
     kJson,
     {"--child", Kind::kText, "TEXT", "", "This process is the other end of a figure.", "", kHidden},
@@ -205,7 +211,8 @@ constexpr OptionSpec kDoctor[] = {kStore, kJson};
 constexpr OptionSpec kEvents[] = {
     kStore,
     {"--follow", Kind::kFlag, "", "", "Wait for more until interrupted."},
-    {"--from", Kind::kCount, "SEQUENCE", "1", "First event to print, as far back as the owner keeps them."},
+    {"--from", Kind::kCount, "SEQUENCE", "1",
+     "First event to print, as far back as the owner keeps them."},
     {"--limit", Kind::kCount, "N", "", "Stop after N events."},
     kJson,
 };
@@ -225,14 +232,16 @@ constexpr OptionSpec kDebug[] = {
 
 constexpr CommandSpec kCommands[] = {
     {"format", "make a new store",
-     "Reserves the memory that ADDRESS names and makes an empty store in it, ready to serve. Over an "
+     "Reserves the memory that ADDRESS names and makes an empty store in it, ready to serve. Over "
+     "an "
      "existing store it asks for the store's address to be typed, or needs --yes.",
      kFormat, cmd_format},
     {"info", "say what a store is",
-     "Prints identity, geometry, sizes and who decides for the store. Reads only; needs no owner.", kInfo,
-     cmd_info},
+     "Prints identity, geometry, sizes and who decides for the store. Reads only; needs no owner.",
+     kInfo, cmd_info},
     {"check", "look for damage",
-     "Reads all metadata of a store, trusts none of it, and names every kind of damage found. Exit code "
+     "Reads all metadata of a store, trusts none of it, and names every kind of damage found. Exit "
+     "code "
      "4 means damage. May run beside a living store.",
      kCheck, cmd_check},
     {"repair", "mend what can be mended",
@@ -240,47 +249,53 @@ constexpr CommandSpec kCommands[] = {
      "attached. What cannot be mended is named, with the way on.",
      kRepair, cmd_repair},
     {"stat", "counts of a store",
-     "Prints how full the store is, by namespace and state, who its members are, and who owns it.", kStat,
-     cmd_stat},
-    {"top", "watch a store", "Redraws members, namespaces and rates until interrupted.", kTop, cmd_top},
+     "Prints how full the store is, by namespace and state, who its members are, and who owns it.",
+     kStat, cmd_stat},
+    {"top", "watch a store", "Redraws members, namespaces and rates until interrupted.", kTop,
+     cmd_top},
     {"serve", "own a store, or stand by",
-     "Serves the store as its owner, or stands by while another process does and takes over when that "
+     "Serves the store as its owner, or stands by while another process does and takes over when "
+     "that "
      "one is gone. Stops cleanly on SIGINT and SIGTERM.",
      kServe, cmd_serve},
     {"put", "store a block", "Stores the bytes of FILE under KEY.", kPut, cmd_put},
-    {"get", "read a block", "Reads the block under KEY and proves it intact. Exit code 3: no such block.",
-     kGet, cmd_get},
-    {"ls", "list blocks", "Lists blocks as the store's index has them. Reads only; needs no owner.", kLs,
-     cmd_ls},
-    {"rm", "remove blocks", "Removes the blocks under the keys. Exit code 3: there was none of them.", kRm,
-     cmd_rm},
+    {"get", "read a block",
+     "Reads the block under KEY and proves it intact. Exit code 3: no such block.", kGet, cmd_get},
+    {"ls", "list blocks", "Lists blocks as the store's index has them. Reads only; needs no owner.",
+     kLs, cmd_ls},
+    {"rm", "remove blocks",
+     "Removes the blocks under the keys. Exit code 3: there was none of them.", kRm, cmd_rm},
     {"ns", "namespaces: list, create, clear, bypass, resume, remove",
      "A namespace holds the blocks of one model in one layout. bypass makes all its lookups misses "
      "within a second, everywhere; resume ends that; clear forgets all its blocks at once.",
      kNsOptions, cmd_ns},
     {"replay", "replay a workload through real processes and verify every byte",
-     "Makes a store, serves it, and starts members that replay a trace: each request looks its longest "
+     "Makes a store, serves it, and starts members that replay a trace: each request looks its "
+     "longest "
      "prefix up, reads and verifies those blocks, and stores the rest.",
      kReplay, cmd_replay},
     {"bench", "measure the figures",
-     "Measures each figure beside its baseline in alternating runs and prints value, baseline, ratio "
+     "Measures each figure beside its baseline in alternating runs and prints value, baseline, "
+     "ratio "
      "and goal.",
      kBench, cmd_bench},
     {"doctor", "look at this machine",
-     "Looks at shared memory, processor features, page sizes, limits and the store, and says how to fix "
+     "Looks at shared memory, processor features, page sizes, limits and the store, and says how "
+     "to fix "
      "what is wrong. Exit code 1: something is.",
      kDoctor, cmd_doctor},
-    {"events", "what the owner decided", "Prints stored, removed and cleared blocks in order.", kEvents,
-     cmd_events},
+    {"events", "what the owner decided", "Prints stored, removed and cleared blocks in order.",
+     kEvents, cmd_events},
     {"why", "say why a key is a miss",
-     "Looks at namespace, index and events and says why a lookup of KEY hits or misses. Exit code 3: it "
+     "Looks at namespace, index and events and says why a lookup of KEY hits or misses. Exit code "
+     "3: it "
      "is a miss.",
      kWhy, cmd_why},
     {"completion", "print the completion script of a shell",
-     "Use: source <(kvpool completion bash), or put the output where the shell looks for it.", kCompletion,
-     cmd_completion},
-    {"debug", "for kvpool's own tests", "Prints the option table, or damages a store on purpose.", kDebug,
-     cmd_debug, true},
+     "Use: source <(kvpool completion bash), or put the output where the shell looks for it.",
+     kCompletion, cmd_completion},
+    {"debug", "for kvpool's own tests", "Prints the option table, or damages a store on purpose.",
+     kDebug, cmd_debug, true},
 };
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <memory>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "say.hpp"
 
@@ -134,7 +134,8 @@ void check_value(const CommandSpec &command, const OptionSpec &option, const std
       break;
     case Kind::kBytes:
       if (!parse_bytes(value, number)) {
-        usage(command, fmt::format("{}: '{}' is not a size such as 4096, 64KiB or 1GiB", option.name, value));
+        usage(command, fmt::format("{}: '{}' is not a size such as 4096, 64KiB or 1GiB",
+                                   option.name, value));
       }
       break;
     case Kind::kReal:
@@ -151,10 +152,12 @@ void check_value(const CommandSpec &command, const OptionSpec &option, const std
       }
       return;
     }
-    default: return;
+    default:
+      return;
   }
   if (number < option.min || number > option.max) {
-    usage(command, fmt::format("{}: {} is outside {} to {}", option.name, value, option.min, option.max));
+    usage(command,
+          fmt::format("{}: {} is outside {} to {}", option.name, value, option.min, option.max));
   }
 }
 
@@ -285,7 +288,8 @@ std::string help_text() {
     if (!command.hidden) text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   }
   text +=
-      "\nA store is named by its ADDRESS: mem:NAME, file:PATH[,PATH...], dax:/dev/daxX.Y; without one\n"
+      "\nA store is named by its ADDRESS: mem:NAME, file:PATH[,PATH...], dax:/dev/daxX.Y; without "
+      "one\n"
       "$KVPOOL is used. See kvpool-address(7).\n"
       "kvpool COMMAND --help says more. Exit codes: 0 fine, 1 failed, 2 wrong use, 3 not found or\n"
       "nothing to do, 4 damaged store.\n";
@@ -298,6 +302,7 @@ std::string table_as_json() {
     Json one;
     one["name"] = command.name;
     one["summary"] = command.summary;
+    one["about"] = command.about;
     one["hidden"] = command.hidden;
     one["synopsis"] = synopsis(command);
     one["options"] = Json::array();
@@ -336,8 +341,9 @@ std::string completion_bash() {
       if (option.positional()) {
         options += list + " ";
       } else {
-        choices += fmt::format("        {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
-                               option.name, list);
+        choices +=
+            fmt::format("        {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
+                        option.name, list);
       }
     }
     cases += fmt::format("    {})\n", command.name);
@@ -347,7 +353,8 @@ std::string completion_bash() {
   return fmt::format(
       "# bash completion of kvpool; made by: kvpool completion bash\n"
       "_kvpool() {{\n"
-      "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words files=0\n"
+      "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words "
+      "files=0\n"
       "  COMPREPLY=()\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
       "    COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\")); return\n"
@@ -393,7 +400,8 @@ std::string completion_zsh() {
         action = fmt::format("({})", list);
       }
       if (option.positional()) {
-        cases += fmt::format("        '{}:{}:{}' \\\n", option.is(kMany) ? "*" : "", option.name, action);
+        cases += fmt::format("        '{}:{}:{}' \\\n", option.is(kMany) ? "*" : "", option.name,
+                             action);
       } else if (option.kind == Kind::kFlag) {
         cases += fmt::format("        '{}[{}]' \\\n", option.name, zsh_quoted(option.help));
       } else {

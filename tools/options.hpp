@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kvpool command understands: one table of commands and their options. Parsing, --help, the
-// shell completions and the comparison with the man pages all come from it, so that none of them can
-// fall behind.
+// What the kvpool command understands: one table of commands and their options. Parsing, --help,
+// the shell completions and the comparison with the man pages all come from it, so that none of
+// them can fall behind.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace kvpool::tools {
 
 enum class Kind : std::uint8_t {
-  kFlag,     // present or not
+  kFlag,  // present or not
   kText,
   kFile,     // a path: completion offers files
   kAddress,  // of a store: mem:, file:, dax:, dev:
@@ -25,18 +25,19 @@ enum class Kind : std::uint8_t {
 };
 
 inline constexpr std::uint8_t kRequired = 1;
-inline constexpr std::uint8_t kMany = 2;    // may be given more than once
-inline constexpr std::uint8_t kHidden = 4;  // for tests and child processes: not in help or man page
+inline constexpr std::uint8_t kMany = 2;  // may be given more than once
+inline constexpr std::uint8_t kHidden =
+    4;  // for tests and child processes: not in help or man page
 
 struct OptionSpec {
-  std::string_view name;      // "--size"; a positional argument has no dashes: "ADDRESS"
+  std::string_view name;  // "--size"; a positional argument has no dashes: "ADDRESS"
   Kind kind = Kind::kFlag;
   std::string_view value;     // what stands for its value in help: "BYTES"
   std::string_view standard;  // what holds when it is not given, for people; empty: nothing
   std::string_view help;      // one sentence
   std::string_view choices;   // kChoice: "a|b|c"
   std::uint8_t flags = 0;
-  std::uint64_t min = 0;      // kCount, kBytes
+  std::uint64_t min = 0;  // kCount, kBytes
   std::uint64_t max = UINT64_MAX;
 
   bool positional() const { return !name.starts_with("--"); }

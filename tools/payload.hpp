@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Payload that proves itself: every byte of a block is a function of its key and of a nonce that differs
-// from publication to publication. The first line names nonce, writer and length under a check of its
-// own, so that any process can verify any block, tell an older publication of the same key from the
-// newest one, and say which member wrote it. Generating and comparing both run at memory speed.
+// Payload that proves itself: every byte of a block is a function of its key and of a nonce that
+// differs from publication to publication. The first line names nonce, writer and length under a
+// check of its own, so that any process can verify any block, tell an older publication of the same
+// key from the newest one, and say which member wrote it. Generating and comparing both run at
+// memory speed.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +38,8 @@ constexpr std::uint64_t seed_of(const PayloadId &id, std::uint64_t salt) {
   return mix64(h + id.writer);
 }
 
-// Word i is a counter with an odd step, folded once: it depends on the place as well as on the seed, so
-// bytes that moved within the block differ too.
+// Word i is a counter with an odd step, folded once: it depends on the place as well as on the
+// seed, so bytes that moved within the block differ too.
 constexpr std::uint64_t word_at(std::uint64_t a, std::uint64_t b, std::uint64_t i) {
   const std::uint64_t w = a + i * kStep;
   return w ^ (w >> 29) ^ b;

@@ -37,10 +37,13 @@ void fail(int code, std::string what, std::string why, std::string hint) {
 int exit_code_of(int error) {
   switch (std::abs(error)) {
     case ENOENT:
-    case ENODATA: return kExitNothing;
+    case ENODATA:
+      return kExitNothing;
     case EUCLEAN:
-    case EBADMSG: return kExitDamaged;
-    default: return kExitFailed;
+    case EBADMSG:
+      return kExitDamaged;
+    default:
+      return kExitFailed;
   }
 }
 
@@ -50,8 +53,8 @@ void fail_errno(std::string what, int error, std::string detail) {
   if (number == EACCES || number == EPERM) {
     hint = "the store belongs to another user, or is not writable";
   }
-  fail(exit_code_of(number), std::move(what), detail.empty() ? std::strerror(number) : std::move(detail),
-       hint);
+  fail(exit_code_of(number), std::move(what),
+       detail.empty() ? std::strerror(number) : std::move(detail), hint);
 }
 
 void say_failure(std::string_view command, const Failure &failure) {
@@ -140,7 +143,8 @@ std::string Table::text() const {
     std::string one;
     for (std::size_t i = 0; i < cells.size(); ++i) {
       if (i != 0) one += "  ";
-      one += right_[i] ? fmt::format("{:>{}}", cells[i], width[i]) : fmt::format("{:<{}}", cells[i], width[i]);
+      one += right_[i] ? fmt::format("{:>{}}", cells[i], width[i])
+                       : fmt::format("{:<{}}", cells[i], width[i]);
     }
     one.erase(one.find_last_not_of(' ') + 1);
     text += one + "\n";

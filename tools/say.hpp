@@ -24,7 +24,8 @@ enum ExitCode : int {
   kExitDamaged = 4,
 };
 
-// Ends a command: `what` is the thing, `why` what is wrong with it, `hint` the next step where clear.
+// Ends a command: `what` is the thing, `why` what is wrong with it, `hint` the next step where
+// clear.
 struct Failure {
   int code = kExitFailed;
   std::string what;
@@ -39,9 +40,9 @@ int exit_code_of(int error);
 void say_failure(std::string_view command, const Failure &failure);
 void warn(std::string text);
 
-std::string bytes_text(std::uint64_t bytes);     // "1.5 GiB"
-std::string count_text(std::uint64_t n);         // "1,234,567"
-std::string duration_text(double nanoseconds);   // "1.2 us"
+std::string bytes_text(std::uint64_t bytes);    // "1.5 GiB"
+std::string count_text(std::uint64_t n);        // "1,234,567"
+std::string duration_text(double nanoseconds);  // "1.2 us"
 std::string host_name();
 
 // Prints {"schema": "kvpool.NAME/1", "host": ..., "data": ..., "warnings": [...]}.

@@ -56,11 +56,16 @@ std::string entry_key_text(const u64 key[4]) {
 
 const char *entry_state_name(media::EntryState state) {
   switch (state) {
-    case media::EntryState::kEmpty: return "empty";
-    case media::EntryState::kPending: return "pending";
-    case media::EntryState::kPublished: return "published";
-    case media::EntryState::kDraining: return "draining";
-    case media::EntryState::kHidden: return "hidden";
+    case media::EntryState::kEmpty:
+      return "empty";
+    case media::EntryState::kPending:
+      return "pending";
+    case media::EntryState::kPublished:
+      return "published";
+    case media::EntryState::kDraining:
+      return "draining";
+    case media::EntryState::kHidden:
+      return "hidden";
   }
   return "unknown";
 }
@@ -71,8 +76,10 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
   const auto status = backend::Backend::open(where, mode, {}, pool.backend);
   if (!status.ok()) {
     const bool missing = status.err == -ENOENT;
-    fail(missing ? kExitNothing : status.err == -EUCLEAN ? kExitDamaged : kExitFailed, {}, status.what,
-         missing ? "make a store: kvpool format " + address : std::string());
+    fail(missing                  ? kExitNothing
+         : status.err == -EUCLEAN ? kExitDamaged
+                                  : kExitFailed,
+         {}, status.what, missing ? "make a store: kvpool format " + address : std::string());
   }
   std::vector<DeviceMapping> mappings;
   for (const auto &span : pool.backend->devices()) mappings.push_back({span.base, span.bytes});
@@ -83,14 +90,18 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
 
 void fail_superblock(const std::string &address, int error, const std::string &why) {
   switch (error) {
-    case -ENODATA: fail(kExitNothing, address, why, "make a store: kvpool format " + address);
-    case -EPROTONOSUPPORT: fail(kExitFailed, address, why, "a newer kvpool made this store: use that");
+    case -ENODATA:
+      fail(kExitNothing, address, why, "make a store: kvpool format " + address);
+    case -EPROTONOSUPPORT:
+      fail(kExitFailed, address, why, "a newer kvpool made this store: use that");
     case -ENODEV:
     case -EXDEV:
     case -ESTALE:
-    case -EINVAL: fail(kExitFailed, address, why, "name the store's devices, all of them and in order");
+    case -EINVAL:
+      fail(kExitFailed, address, why, "name the store's devices, all of them and in order");
     default:
-      fail(kExitDamaged, address, why, "kvpool check " + address + " says more; kvpool repair may mend it");
+      fail(kExitDamaged, address, why,
+           "kvpool check " + address + " says more; kvpool repair may mend it");
   }
 }
 
@@ -105,7 +116,7 @@ StoreView::StoreView(const std::string &address) : address_(address) {
   geometry_ = superblock_.geometry;
   sealer_ = media::Sealer(geometry_.uuid, geometry_.nonce);
   if (superblock_.copies_differ || !superblock_.copy_intact[0] || !superblock_.copy_intact[1]) {
-    copy_note_ = superblock_.copies_differ      ? "the two copies of the superblock differ"
+    copy_note_ = superblock_.copies_differ    ? "the two copies of the superblock differ"
                  : superblock_.copy_intact[0] ? "the second copy of the superblock is damaged"
                                               : "the first copy of the superblock is damaged";
   }
@@ -198,10 +209,18 @@ IndexCounts StoreView::count_index() {
   for_each_entry([&](const EntryView &view) {
     ++readable;
     switch (view.entry.entry_state()) {
-      case media::EntryState::kEmpty: ++counts.empty; break;
-      case media::EntryState::kPending: ++counts.pending; break;
-      case media::EntryState::kDraining: ++counts.draining; break;
-      case media::EntryState::kHidden: ++counts.hidden; break;
+      case media::EntryState::kEmpty:
+        ++counts.empty;
+        break;
+      case media::EntryState::kPending:
+        ++counts.pending;
+        break;
+      case media::EntryState::kDraining:
+        ++counts.draining;
+        break;
+      case media::EntryState::kHidden:
+        ++counts.hidden;
+        break;
       case media::EntryState::kPublished: {
         const u64 bytes = view.entry.payload_lines() * kLineBytes;
         ++counts.published;
@@ -247,7 +266,8 @@ ExtentCounts StoreView::count_extents() {
 std::vector<EntryView> StoreView::find_key(const u64 key[4]) {
   std::vector<EntryView> found;
   if (epoch_ == 0) return found;
-  for (const u64 group : {media::first_group(key, index_groups_), media::second_group(key, index_groups_)}) {
+  for (const u64 group :
+       {media::first_group(key, index_groups_), media::second_group(key, index_groups_)}) {
     memory_->acquire(geometry_.group_at(area_, group), media::kGroupLines * kLineBytes);
     for (u32 i = 0; i < media::kGroupLines; ++i) {
       EntryView view;
@@ -296,7 +316,8 @@ Json store_summary(const std::string &address) {
   data["device_count"] = geo.device_count;
   data["devices"] = Json::array();
   for (u32 d = 0; d < geo.device_count; ++d) {
-    data["devices"].push_back({{"name", view.backend().devices()[d].name}, {"bytes", geo.device_bytes[d]}});
+    data["devices"].push_back(
+        {{"name", view.backend().devices()[d].name}, {"bytes", geo.device_bytes[d]}});
   }
   data["hosts"] = geo.host_count;
   data["members_per_host"] = geo.members_per_host;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store as its medium has it, read without joining: what info, stat, ls, why and top show. Lines are
-// freshly acquired, nothing is written, no owner is asked. What does not verify is left out and
+// A store as its medium has it, read without joining: what info, stat, ls, why and top show. Lines
+// are freshly acquired, nothing is written, no owner is asked. What does not verify is left out and
 // counted, never believed.
 #pragma once
 
@@ -57,7 +57,8 @@ struct ExtentCounts {
 // Lines of a mapped pool, each freshly acquired.
 class FreshReader final : public media::LineReader {
 public:
-  FreshReader(X86Memory &memory, const backend::Backend &backend) : memory_(memory), backend_(backend) {}
+  FreshReader(X86Memory &memory, const backend::Backend &backend)
+      : memory_(memory), backend_(backend) {}
   u32 device_count() const override { return static_cast<u32>(backend_.devices().size()); }
   u64 device_bytes(u32 device) const override { return backend_.devices()[device].bytes; }
   bool read_line(PoolOffset at, Line &ret_line) override {
@@ -135,7 +136,8 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode);
 // Failure with the exit code that the error of read_superblock() deserves.
 [[noreturn]] void fail_superblock(const std::string &address, int error, const std::string &why);
 
-// Whether a readable superblock stands at the address. Failure only when the address makes no sense.
+// Whether a readable superblock stands at the address. Failure only when the address makes no
+// sense.
 bool store_exists(const std::string &address);
 
 // What `info` and `format` say about a store.

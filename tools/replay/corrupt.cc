@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damages published payload (corrupt.hpp). Plain stores do: this host's caches are coherent, and the
-// point is a byte that its check does not know.
+// Damages published payload (corrupt.hpp). Plain stores do: this host's caches are coherent, and
+// the point is a byte that its check does not know.
 #include "replay/corrupt.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member of a replay: takes requests, looks their prefix up, reads and verifies what is there, stores
-// the rest. Its payload is made from key and nonce (payload.hpp), so what it reads proves itself.
+// A member of a replay: takes requests, looks their prefix up, reads and verifies what is there,
+// stores the rest. Its payload is made from key and nonce (payload.hpp), so what it reads proves
+// itself.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,14 +27,17 @@ constexpr double kOperationSeconds = 20;
 class Member {
 public:
   Member(const Args &args, const Workload &workload, ControlPage &page)
-      : workload_(workload), page_(page), number_(static_cast<std::uint32_t>(args.number("--member", 0))) {
+      : workload_(workload),
+        page_(page),
+        number_(static_cast<std::uint32_t>(args.number("--member", 0))) {
     OpenAs as;
     as.name = fmt::format("replay-{}", number_);
     ctx_ = open_store(args.text("--pool"), as);
     kvpool_ns_opts opts = KVPOOL_OPTS(kvpool_ns_opts);
     opts.model = "replay";
     opts.dtype = "u8";
-    opts.verify = args.text("--verify", "always") == "off" ? KVPOOL_VERIFY_OFF : KVPOOL_VERIFY_ALWAYS;
+    opts.verify =
+        args.text("--verify", "always") == "off" ? KVPOOL_VERIFY_OFF : KVPOOL_VERIFY_ALWAYS;
     opts.block_bytes = workload.block_bytes;
     opts.deadline_ns = deadline_in(30);
     kvpool_ns *ns = nullptr;
@@ -53,7 +57,8 @@ public:
       const std::uint64_t at = page_.next.fetch_add(1);
       if (at >= per_pass * workload_.passes) break;
       // Passes after the first are there to move --min-bytes.
-      const bool enough = workload_.min_bytes != 0 && page_.bytes_moved.load() >= workload_.min_bytes;
+      const bool enough =
+          workload_.min_bytes != 0 && page_.bytes_moved.load() >= workload_.min_bytes;
       if (at >= per_pass && enough) break;
       replay(workload_.trace.requests[at % per_pass]);
     }
@@ -78,11 +83,12 @@ private:
       kvpool_stats after = KVPOOL_OPTS(kvpool_stats);
       kvpool_stats_read(ctx_.get(), &after);
       ++op.sampled;
-      op.round_trips += static_cast<double>(after.round_trips + after.message_pairs + after.data_waves -
-                                            before.round_trips - before.message_pairs - before.data_waves);
-      op.lines_flushed += static_cast<double>(after.lines_acquired + after.lines_retired +
-                                              after.lines_fetched - before.lines_acquired -
-                                              before.lines_retired - before.lines_fetched);
+      op.round_trips +=
+          static_cast<double>(after.round_trips + after.message_pairs + after.data_waves -
+                              before.round_trips - before.message_pairs - before.data_waves);
+      op.lines_flushed +=
+          static_cast<double>(after.lines_acquired + after.lines_retired + after.lines_fetched -
+                              before.lines_acquired - before.lines_retired - before.lines_fetched);
     }
     ++op.calls;
     op.blocks += blocks;
@@ -97,13 +103,14 @@ private:
     hits_.assign(ids.size(), kvpool_hit{});
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const IdBytes bytes = id_bytes(ids[i]);
-      checked(kvpool_key_wrap(ns_.get(), bytes.bytes, sizeof(bytes.bytes), &keys_[i]), ctx_.get(), "key");
+      checked(kvpool_key_wrap(ns_.get(), bytes.bytes, sizeof(bytes.bytes), &keys_[i]), ctx_.get(),
+              "key");
     }
     const bool chained = workload_.trace.tokens_per_id != 0;
     const std::uint32_t flags = chained ? 0 : KVPOOL_LOOKUP_F_ALL;
     const int found = timed(result_.lookup, ids.size(), [&] {
-      return kvpool_lookup(ns_.get(), keys_.data(), keys_.size(), flags, deadline_in(kOperationSeconds),
-                           hits_.data());
+      return kvpool_lookup(ns_.get(), keys_.data(), keys_.size(), flags,
+                           deadline_in(kOperationSeconds), hits_.data());
     });
     const auto prefix = static_cast<std::size_t>(checked(found, ctx_.get(), "lookup"));
     wanted_.clear();
@@ -209,8 +216,12 @@ private:
           result_.bytes_written += workload_.block_bytes;
           page_.bytes_moved.fetch_add(workload_.block_bytes, std::memory_order_relaxed);
           break;
-        case KVPOOL_STATUS_EXISTS: ++result_.blocks_exists; break;
-        default: ++result_.blocks_full; break;
+        case KVPOOL_STATUS_EXISTS:
+          ++result_.blocks_exists;
+          break;
+        default:
+          ++result_.blocks_full;
+          break;
       }
     }
   }

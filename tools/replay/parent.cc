@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parent of a replay: store, owner and members, and the sum of what they did. Everything it made is
-// gone when it returns, also after a signal.
+// The parent of a replay: store, owner and members, and the sum of what they did. Everything it
+// made is gone when it returns, also after a signal.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 #include <unordered_set>
 
@@ -36,7 +37,8 @@ std::uint64_t free_bytes(const std::string &path) {
 }
 
 std::uint64_t working_set(const Workload &workload) {
-  const std::unordered_set<std::uint64_t> distinct(workload.trace.ids.begin(), workload.trace.ids.end());
+  const std::unordered_set<std::uint64_t> distinct(workload.trace.ids.begin(),
+                                                   workload.trace.ids.end());
   return distinct.size() * workload.block_bytes;
 }
 
@@ -47,11 +49,13 @@ std::uint64_t capacity_of(const Args &args, const Workload &workload) {
   double share = 0;
   if (text == "unlimited") {
     bytes = working_set(workload) + working_set(workload) / 4;
-  } else if (text.ends_with('%') && parse_real(std::string_view(text).substr(0, text.size() - 1), share) &&
-             share > 0 && share <= 1000) {
+  } else if (text.ends_with('%') &&
+             parse_real(std::string_view(text).substr(0, text.size() - 1), share) && share > 0 &&
+             share <= 1000) {
     bytes = static_cast<std::uint64_t>(static_cast<double>(working_set(workload)) * share / 100);
   } else if (!parse_bytes(text, bytes)) {
-    fail(kExitUsage, "--capacity", fmt::format("'{}' is not a size, a share such as 10%, or unlimited", text));
+    fail(kExitUsage, "--capacity",
+         fmt::format("'{}' is not a size, a share such as 10%, or unlimited", text));
   }
   constexpr std::uint64_t kLeast = 32u << 20;
   return round_up(std::max(bytes, kLeast), kStripe);
@@ -69,7 +73,8 @@ public:
     choose_place(args.text("--scratch", "mem:"), bytes);
     kvpool_format_opts opts = KVPOOL_OPTS(kvpool_format_opts);
     opts.size_bytes = bytes;
-    opts.block_bytes = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(workload.block_bytes, 4096, 1u << 30));
+    opts.block_bytes =
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(workload.block_bytes, 4096, 1u << 30));
     opts.hosts = 1;
     opts.members_per_host = static_cast<std::uint32_t>(args.number("--members", 4)) + 8;
     opts.flags = KVPOOL_FORMAT_F_YES;
@@ -91,25 +96,28 @@ public:
 private:
   void choose_place(const std::string &wanted, std::uint64_t bytes) {
     if (wanted.starts_with("file:")) {
-      address_ = fmt::format("{}{}size={}", wanted, wanted.find('?') == std::string::npos ? "?" : "&", bytes);
+      address_ = fmt::format("{}{}size={}", wanted,
+                             wanted.find('?') == std::string::npos ? "?" : "&", bytes);
       return;
     }
     if (!wanted.starts_with("mem:")) fail(kExitUsage, "--scratch", "expected mem: or file:PATH");
     if (free_bytes("/dev/shm") >= bytes + bytes / 16) {
-      const std::string name = wanted.size() > 4 ? wanted.substr(4) : fmt::format("replay-{}", getpid());
+      const std::string name =
+          wanted.size() > 4 ? wanted.substr(4) : fmt::format("replay-{}", getpid());
       address_ = fmt::format("mem:{}?size={}", name, bytes);
       return;
     }
     // In a container shared memory is often 64 MiB.
     const char *given = std::getenv("TMPDIR");
     std::string base = given != nullptr && *given != '\0' ? given : "/tmp";
-    if (free_bytes(base) < bytes + bytes / 16 && free_bytes("/var/tmp") > free_bytes(base)) base = "/var/tmp";
+    if (free_bytes(base) < bytes + bytes / 16 && free_bytes("/var/tmp") > free_bytes(base))
+      base = "/var/tmp";
     std::string folder = base + "/kvpool-replay-XXXXXX";
     if (mkdtemp(folder.data()) == nullptr) fail(kExitFailed, folder, std::strerror(errno));
     folder_ = folder;
     address_ = fmt::format("file:{}/pool?size={}", folder, bytes);
-    std::fprintf(stderr, "shared memory is too small for %s, so this uses %s\n", bytes_text(bytes).c_str(),
-                 address_.c_str());
+    std::fprintf(stderr, "shared memory is too small for %s, so this uses %s\n",
+                 bytes_text(bytes).c_str(), address_.c_str());
   }
 
   std::string address_;
@@ -120,7 +128,8 @@ private:
 class Control {
 public:
   Control() : fd_(memfd_create("kvpool-replay", MFD_CLOEXEC)) {
-    if (fd_ < 0 || ftruncate(fd_, 4096) != 0) fail(kExitFailed, "control page", std::strerror(errno));
+    if (fd_ < 0 || ftruncate(fd_, 4096) != 0)
+      fail(kExitFailed, "control page", std::strerror(errno));
     void *memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
     if (memory == MAP_FAILED) fail(kExitFailed, "control page", std::strerror(errno));
     page_ = static_cast<ControlPage *>(memory);
@@ -148,7 +157,8 @@ public:
     SpawnOptions options;
     options.capture_stdout = true;
     options.inherit = {ready[1]};
-    child_ = spawn_self({"serve", address, "--ready-fd", std::to_string(ready[1]), "--json"}, options);
+    child_ =
+        spawn_self({"serve", address, "--ready-fd", std::to_string(ready[1]), "--json"}, options);
     close(ready[1]);
     char word[8];
     ssize_t got = -1;
@@ -191,8 +201,8 @@ public:
       if (args.has("FILE")) words.push_back(args.text("FILE"));
       words.insert(words.end(), {"--pool", address, "--member", std::to_string(i), "--control-fd",
                                  std::to_string(control.fd())});
-      for (const char *name : {"--block-bytes", "--verify", "--max-requests", "--repeat", "--min-bytes",
-                               "--seed", "--requests"}) {
+      for (const char *name : {"--block-bytes", "--verify", "--max-requests", "--repeat",
+                               "--min-bytes", "--seed", "--requests"}) {
         if (args.has(name)) words.insert(words.end(), {name, args.text(name)});
       }
       if (args.has("--skip-bad")) words.push_back("--skip-bad");
@@ -201,7 +211,8 @@ public:
       options.inherit = {control.fd()};
       one_.push_back({spawn_self(words, options), {}, {}, -1});
     }
-    for (One &one : one_) one.reader = std::thread([&one] { one.said = read_to_end(one.child.out); });
+    for (One &one : one_)
+      one.reader = std::thread([&one] { one.said = read_to_end(one.child.out); });
   }
   ~Members() {
     control_.page().stop.store(1);
@@ -300,7 +311,8 @@ Json outcome_json(const Outcome &outcome) {
   json["members"] = outcome.members;
   Json &details = json["details"];
   details["seconds"] = outcome.seconds;
-  details["bytes_per_second"] = outcome.seconds > 0 ? static_cast<double>(outcome.bytes()) / outcome.seconds : 0;
+  details["bytes_per_second"] =
+      outcome.seconds > 0 ? static_cast<double>(outcome.bytes()) / outcome.seconds : 0;
   details["blocks_exists"] = total.blocks_exists;
   details["blocks_full"] = total.blocks_full;
   details["blocks_stale"] = total.blocks_stale;
@@ -315,10 +327,10 @@ Json outcome_json(const Outcome &outcome) {
 
 std::string outcome_text(const Outcome &outcome, const Workload &workload) {
   const MemberResult &total = outcome.total;
-  std::string text = fmt::format("\n{} members replayed {} requests ({} trace, {} a block) in {:.1f} s\n\n",
-                                 outcome.members, count_text(total.requests),
-                                 dialect_name(workload.trace.dialect), bytes_text(workload.block_bytes),
-                                 outcome.seconds);
+  std::string text =
+      fmt::format("\n{} members replayed {} requests ({} trace, {} a block) in {:.1f} s\n\n",
+                  outcome.members, count_text(total.requests), dialect_name(workload.trace.dialect),
+                  bytes_text(workload.block_bytes), outcome.seconds);
   Table sums({"", ">"});
   sums.row({"requests", count_text(total.requests)});
   sums.row({"blocks put", count_text(total.blocks_put)});
@@ -332,7 +344,8 @@ std::string outcome_text(const Outcome &outcome, const Workload &workload) {
                                                    std::max(outcome.seconds, 1e-9))});
   sums.row({"verification failures", count_text(total.verify_failures)});
   text += sums.text() + "\n";
-  Table calls({"call", ">calls", ">blocks", ">P50", ">P99", ">P999", ">round trips", ">lines flushed"});
+  Table calls(
+      {"call", ">calls", ">blocks", ">P50", ">P99", ">P999", ">round trips", ">lines flushed"});
   const auto row = [&](const char *name, const OperationResult &op) {
     calls.row({name, count_text(op.calls), count_text(op.blocks),
                duration_text(static_cast<double>(op.latency.quantile(0.5))),
@@ -345,6 +358,13 @@ std::string outcome_text(const Outcome &outcome, const Workload &workload) {
   row("get", total.get);
   row("put", total.put);
   return text + calls.text();
+}
+
+void write_file(const std::string &path, const Json &json) {
+  std::ofstream file(path);
+  file << json.dump(2) << "\n";
+  file.close();
+  if (!file) fail(kExitFailed, path, std::strerror(errno));
 }
 
 // Waits for the members, shows progress, damages blocks when asked to.
@@ -405,6 +425,7 @@ int run_parent(const Args &args, const Workload &workload) {
       if (outcome.evicted_known) outcome.evicted = said["evictions"].get<std::uint64_t>();
     }
   }
+  if (args.has("--json-file")) write_file(args.text("--json-file"), outcome_json(outcome));
   if (args.json()) {
     print_plain_json(outcome_json(outcome));
   } else {
@@ -413,15 +434,19 @@ int run_parent(const Args &args, const Workload &workload) {
   for (const std::string &key : outcome.corrupted) {
     std::fprintf(stderr, "one byte of block %s was flipped on purpose\n", key.c_str());
   }
-  if (stop_requested()) fail(kExitFailed, "replay", "interrupted; what stands above is what was done");
+  if (stop_requested())
+    fail(kExitFailed, "replay", "interrupted; what stands above is what was done");
   if (outcome.total.verify_failures != 0) {
     fail(kExitFailed, "replay",
-         fmt::format("{} verification failure(s); {}", outcome.total.verify_failures, outcome.total.first_failure));
+         fmt::format("{} verification failure(s); {}", outcome.total.verify_failures,
+                     outcome.total.first_failure));
   }
   if (outcome.failed_members != 0) {
-    fail(kExitFailed, "replay", fmt::format("{} of {} members failed", outcome.failed_members, outcome.members));
+    fail(kExitFailed, "replay",
+         fmt::format("{} of {} members failed", outcome.failed_members, outcome.members));
   }
-  if (args.has("--corrupt")) fail(kExitFailed, "replay", "no corruption was noticed, though one was asked for");
+  if (args.has("--corrupt"))
+    fail(kExitFailed, "replay", "no corruption was noticed, though one was asked for");
   return kExitFine;
 }
 

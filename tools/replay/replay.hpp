@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvpool replay: what its parts share. The parent (parent.cc) makes the store, starts an owner and the
-// members and adds their results up; a member (member.cc) takes requests in order of time from a page
-// that all share, so that the workload keeps its order whatever the speed of each.
+// kvpool replay: what its parts share. The parent (parent.cc) makes the store, starts an owner and
+// the members and adds their results up; a member (member.cc) takes requests in order of time from
+// a page that all share, so that the workload keeps its order whatever the speed of each.
 #pragma once
 
 #include <atomic>
@@ -15,14 +15,14 @@
 
 namespace kvpool::tools {
 
-// Shared by parent and members through a memfd. Only this tool's own bookkeeping: nothing of the store
-// goes this way.
+// Shared by parent and members through a memfd. Only this tool's own bookkeeping: nothing of the
+// store goes this way.
 struct ControlPage {
-  std::atomic<std::uint64_t> next;         // request to take, counted over all passes
+  std::atomic<std::uint64_t> next;  // request to take, counted over all passes
   std::atomic<std::uint64_t> bytes_moved;
   std::atomic<std::uint64_t> verify_failures;
   std::atomic<std::uint32_t> stop;
-  std::atomic<std::uint32_t> attached;     // members that have opened the store
+  std::atomic<std::uint32_t> attached;  // members that have opened the store
 };
 
 inline constexpr std::uint32_t kReplayBatch = 16;  // blocks a call
@@ -34,7 +34,7 @@ struct OperationResult {
   std::uint64_t sampled = 0;  // calls whose traffic was counted
   double round_trips = 0;     // sums over the sampled calls
   double lines_flushed = 0;
-  Histogram latency;          // ns
+  Histogram latency;  // ns
 };
 
 struct MemberResult {

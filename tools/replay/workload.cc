@@ -71,8 +71,10 @@ bool operation_from(const Json &json, OperationResult &ret) {
   ret.sampled = json.at("sampled").get<std::uint64_t>();
   ret.round_trips = json.at("round_trips").get<double>();
   ret.lines_flushed = json.at("lines_flushed").get<double>();
-  const auto buckets = json.at("buckets").get<std::vector<std::pair<std::uint32_t, std::uint64_t>>>();
-  return ret.latency.restore(buckets, json.at("sum").get<double>(), json.at("min").get<std::uint64_t>(),
+  const auto buckets =
+      json.at("buckets").get<std::vector<std::pair<std::uint32_t, std::uint64_t>>>();
+  return ret.latency.restore(buckets, json.at("sum").get<double>(),
+                             json.at("min").get<std::uint64_t>(),
                              json.at("max").get<std::uint64_t>());
 }
 
@@ -122,7 +124,8 @@ bool from_json(const Json &json, MemberResult &ret) {
       result.*counter.field = json.at(counter.name).get<std::uint64_t>();
     }
     result.first_failure = json.at("first_failure").get<std::string>();
-    if (!operation_from(json.at("lookup"), result.lookup) || !operation_from(json.at("get"), result.get) ||
+    if (!operation_from(json.at("lookup"), result.lookup) ||
+        !operation_from(json.at("get"), result.get) ||
         !operation_from(json.at("put"), result.put)) {
       return false;
     }

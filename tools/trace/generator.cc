@@ -16,7 +16,9 @@ class Random {
 public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
   std::uint64_t next() { return mix64(state_ += 0x9e3779b97f4a7c15ull); }
-  std::uint64_t below(std::uint64_t n) { return next() % n; }  // n is far below 2^64: no visible bias
+  std::uint64_t below(std::uint64_t n) {
+    return next() % n;
+  }  // n is far below 2^64: no visible bias
   // 1 and more, geometric with the given mean.
   std::uint32_t around(std::uint32_t mean) {
     if (mean <= 1) return 1;
@@ -46,7 +48,8 @@ Trace generate_trace(const GeneratorOptions &options) {
   std::uint64_t fresh_id = 0;
   std::vector<std::vector<std::uint64_t>> systems(std::max(1u, options.system_prompts));
   for (auto &ids : systems) {
-    const std::uint32_t blocks = options.system_blocks / 2 + random.around(options.system_blocks / 2 + 1);
+    const std::uint32_t blocks =
+        options.system_blocks / 2 + random.around(options.system_blocks / 2 + 1);
     for (std::uint32_t i = 0; i < blocks; ++i) ids.push_back(fresh_id++);
   }
   std::vector<Chat> chats(std::max(1u, options.live_chats));
@@ -56,7 +59,8 @@ Trace generate_trace(const GeneratorOptions &options) {
     Chat &chat = chats[random.below(chats.size())];
     if (chat.turns_left == 0) {
       // Few system prompts serve most conversations, as in real services.
-      const std::uint64_t pick = std::min(random.below(systems.size()), random.below(systems.size()));
+      const std::uint64_t pick =
+          std::min(random.below(systems.size()), random.below(systems.size()));
       chat = {chat_number++, 0, random.around(options.turns), systems[pick]};
     }
     const std::uint32_t grown = random.around(options.turn_blocks);
@@ -66,7 +70,8 @@ Trace generate_trace(const GeneratorOptions &options) {
     request.first_id = trace.ids.size();
     request.id_count = static_cast<std::uint32_t>(chat.ids.size());
     request.input_tokens = request.id_count * options.tokens_per_id;
-    request.output_tokens = options.tokens_per_id * (1 + static_cast<std::uint32_t>(random.below(4)));
+    request.output_tokens =
+        options.tokens_per_id * (1 + static_cast<std::uint32_t>(random.below(4)));
     request.turn = chat.turn++;
     request.chat = chat.number;
     trace.ids.insert(trace.ids.end(), chat.ids.begin(), chat.ids.end());

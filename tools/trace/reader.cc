@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads request traces (JSON lines) in the public dialects. The first good line decides the dialect and
-// all others must be of it. Nothing in a line is trusted: a number out of range, a missing field or a
-// truncated object is an error that names file and line and says what was expected.
+// Reads request traces (JSON lines) in the public dialects. The first good line decides the dialect
+// and all others must be of it. Nothing in a line is trusted: a number out of range, a missing
+// field or a truncated object is an error that names file and line and says what was expected.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -76,7 +76,8 @@ std::uint64_t time_ns(const json &line, Dialect dialect) {
   const json &value = field(line, "timestamp");
   switch (dialect) {
     case Dialect::kNanos: {
-      if (!value.is_string()) bad(fmt::format("\"timestamp\" is {}, expected a string", shown(value)));
+      if (!value.is_string())
+        bad(fmt::format("\"timestamp\" is {}, expected a string", shown(value)));
       const auto &text = value.get_ref<const std::string &>();
       std::uint64_t ns = 0;
       if (text.empty()) bad("\"timestamp\" is \"\", expected a string of nanoseconds");
@@ -89,7 +90,8 @@ std::uint64_t time_ns(const json &line, Dialect dialect) {
       return ns;
     }
     case Dialect::kBailian: {
-      if (!value.is_number()) bad(fmt::format("\"timestamp\" is {}, expected seconds", shown(value)));
+      if (!value.is_number())
+        bad(fmt::format("\"timestamp\" is {}, expected seconds", shown(value)));
       const double seconds = value.get<double>();
       if (!(seconds >= 0 && seconds < 4e9)) {
         bad(fmt::format("\"timestamp\" is {}, expected 0 to 4000000000 seconds", shown(value)));
@@ -110,9 +112,12 @@ std::uint64_t time_ns(const json &line, Dialect dialect) {
 
 const char *dialect_hint(Dialect dialect) {
   switch (dialect) {
-    case Dialect::kBailian: return "seconds, chat_id and 16 tokens an id";
-    case Dialect::kNanos: return "a string of nanoseconds";
-    default: return "milliseconds and 512 tokens an id";
+    case Dialect::kBailian:
+      return "seconds, chat_id and 16 tokens an id";
+    case Dialect::kNanos:
+      return "a string of nanoseconds";
+    default:
+      return "milliseconds and 512 tokens an id";
   }
 }
 
@@ -134,7 +139,9 @@ public:
     const Dialect dialect = dialect_of(line);
     if (!known_) {
       trace_.dialect = dialect;
-      trace_.tokens_per_id = dialect == Dialect::kMooncake ? 512 : dialect == Dialect::kBailian ? 16 : 0;
+      trace_.tokens_per_id = dialect == Dialect::kMooncake  ? 512
+                             : dialect == Dialect::kBailian ? 16
+                                                            : 0;
     } else if (dialect != trace_.dialect) {
       bad(fmt::format("a line with {} in a trace with {}", dialect_hint(dialect),
                       dialect_hint(trace_.dialect)));
@@ -145,7 +152,8 @@ public:
 
 private:
   static std::string short_reason(std::string_view what) {
-    // nlohmann's text is "[json.exception.parse_error.101] parse error at line 1, column 5: syntax ...".
+    // nlohmann's text is "[json.exception.parse_error.101] parse error at line 1, column 5: syntax
+    // ...".
     if (const auto at = what.find("] "); at != std::string_view::npos) what.remove_prefix(at + 2);
     if (const auto at = what.find("column "); at != std::string_view::npos) what.remove_prefix(at);
     std::string text(what.substr(0, 120));
@@ -163,7 +171,8 @@ private:
     if (dialect == Dialect::kBailian) {
       request.chat = chat_number(line, "chat_id");
       request.parent_chat = chat_number(line, "parent_chat_id");
-      request.turn = static_cast<std::uint32_t>(whole_number(field(line, "turn"), "turn", 1u << 30));
+      request.turn =
+          static_cast<std::uint32_t>(whole_number(field(line, "turn"), "turn", 1u << 30));
       const json &type = field(line, "type");
       if (!type.is_string()) bad(fmt::format("\"type\" is {}, expected a string", shown(type)));
     }
@@ -186,11 +195,12 @@ private:
   void check_grid(const Request &request) const {
     const std::uint32_t grid = trace_.tokens_per_id;
     if (grid == 0) return;
-    // A trailing part of a block may have an id of its own or none, depending on who wrote the trace.
+    // A trailing part of a block may have an id of its own or none, depending on who wrote the
+    // trace.
     const std::uint64_t most = (request.input_tokens + std::uint64_t{grid} - 1) / grid;
     if (request.id_count > most) {
-      bad(fmt::format("{} ids for {} tokens, expected at most {} (one per {} tokens)", request.id_count,
-                      request.input_tokens, most, grid));
+      bad(fmt::format("{} ids for {} tokens, expected at most {} (one per {} tokens)",
+                      request.id_count, request.input_tokens, most, grid));
     }
   }
 
@@ -212,16 +222,20 @@ void finish(Trace &trace) {
 
 const char *dialect_name(Dialect dialect) {
   switch (dialect) {
-    case Dialect::kMooncake: return "mooncake";
-    case Dialect::kBailian: return "bailian";
-    case Dialect::kNanos: return "nanoseconds";
-    case Dialect::kGenerated: return "generated";
+    case Dialect::kMooncake:
+      return "mooncake";
+    case Dialect::kBailian:
+      return "bailian";
+    case Dialect::kNanos:
+      return "nanoseconds";
+    case Dialect::kGenerated:
+      return "generated";
   }
   return "unknown";
 }
 
-int parse_trace(std::string_view text, const std::string &name, const ReadOptions &options, Trace &ret,
-                std::string &ret_why) {
+int parse_trace(std::string_view text, const std::string &name, const ReadOptions &options,
+                Trace &ret, std::string &ret_why) {
   Trace trace;
   Reader reader(options, trace);
   std::uint64_t number = 0;
@@ -256,7 +270,8 @@ int parse_trace(std::string_view text, const std::string &name, const ReadOption
   return 0;
 }
 
-int read_trace(const std::string &path, const ReadOptions &options, Trace &ret, std::string &ret_why) {
+int read_trace(const std::string &path, const ReadOptions &options, Trace &ret,
+               std::string &ret_why) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     const int error = errno;
