@@ -19,10 +19,17 @@ void Owner<Env>::first_members() {
   watch_members();
   // Holders whose member is not there any more, and extents of a former life or an unreadable record.
   for (u32 slot = 0; slot < members_.size(); ++slot) {
-    if (members_[slot].life == Life::kLive || space_.held_by(slot).empty()) continue;
+    const MemberState &now = members_[slot];
+    const bool live = now.life == Life::kLive;
+    bool stale = false;  // held by an incarnation that is not there any more
+    for (u32 x : space_.held_by(slot)) {
+      stale = stale || !live || space_.at(x).record.tag != tag_of(now.incarnation);
+    }
+    if (!stale) continue;
     env_.mark("holder_gone");
-    bool quiet = env_.try_lock(LockKind::kMember, slot);
-    if (quiet) env_.unlock(LockKind::kMember, slot);
+    // Whoever stands in the slot now proves that the holder is QUIET; else its lock does.
+    bool quiet = live || env_.try_lock(LockKind::kMember, slot);
+    if (quiet && !live) env_.unlock(LockKind::kMember, slot);
     const u64 wait = quiet ? 0 : 2ull * geo_.lease_ms * kMs;
     quarantine_.push_back({slot, 0, 0, env_.now_ns() + wait, quiet, {}});
   }
