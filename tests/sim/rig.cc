@@ -128,6 +128,7 @@ bool Rig::join(Actor &actor, u8 standby_slot) {
     const Time begun = sim_.now();
     const int err = actor.member->join(options);
     if (err == 0) {
+      sim_.note("op joined", actor.member->slot(), actor.member->incarnation());
       renewed(actor, begun);
       return true;
     }
@@ -152,8 +153,11 @@ void Rig::watch_owner(Actor &actor) {
     }
     const pool::ClaimView view = actor.member->claims().read();
     u32 slot = view.active.active_member;
+    u64 incarnation = view.active.active_incarnation;
     for (const media::ClaimLine &claim : view.line) {
-      if (claim.claimed == view.highest_claimed && claim.claimed != 0) slot = claim.claimed_member;
+      if (claim.claimed != view.highest_claimed || claim.claimed <= view.highest_active) continue;
+      slot = claim.claimed_member;
+      incarnation = claim.claimed_incarnation;
     }
     const PoolOffset at = geometry().member_at(slot);
     SimMemory &mem = actor.env->memory();
@@ -168,7 +172,10 @@ void Rig::watch_owner(Actor &actor) {
       watched = slot;
       seen = actor.env->now_ns();
     }
-    const bool still = actor.env->now_ns() - seen > u64{options_.lease_ms} * kMs;
+    // Another incarnation in that slot, or one that left, is not the owner any more.
+    const bool gone = other.incarnation != incarnation ||
+                      other.state == static_cast<u8>(media::MemberState::kLeft);
+    const bool still = gone || actor.env->now_ns() - seen > u64{options_.lease_ms} * kMs;
     const bool rash = sim_.allows(Feature::kPause) && sim_.rng().chance(20);
     if (still || rash) {
       if (rash && !still) SIM_MARK("rival suspects a living owner");
@@ -189,6 +196,7 @@ void Rig::serve(Actor &actor) {
     if (served == 0) actor.env->sleep_ns(owner.idle_ns());
   }
   actor.serving = false;
+  sim_.note("op served", actor.owner->epoch());
 }
 
 void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
@@ -209,6 +217,7 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
           if (actor.stop) break;
           actor.owner = new SimOwner(*actor.env, *actor.member);
           const int err = actor.owner->take_over(standby_slot);
+          sim_.note("op take over", actor.owner->epoch(), static_cast<u64>(err));
           if (err == 0) {
             SIM_MARK("store taken over");
             serve(actor);
@@ -267,6 +276,7 @@ void Rig::lease_thread(Actor &actor) {
     actor.env->sleep_ns(u64{options_.lease_ms} * kMs / 8);
   }
   actor.member->leave();
+  sim_.note("op left", actor.member->slot());
   actor.left = true;
 }
 

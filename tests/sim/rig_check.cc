@@ -10,7 +10,6 @@ namespace kvpool::sim {
 namespace {
 
 constexpr u64 kMs = 1'000'000;
-constexpr Time kSettleNs = 3'000'000'000;  // quarantines and graces are over long before
 
 unsigned long long ull(u64 value) { return value; }
 
@@ -155,10 +154,10 @@ void Rig::closer(Actor &actor) {
   calm_ = true;
   const Time start = sim_.now();
   std::string text;
-  do {
+  do {  // quarantines and graces are over after a few leases
     actor.env->sleep_ns(20 * kMs);
     text = space_text();
-  } while (!text.empty() && sim_.now() - start < kSettleNs + u64{options_.lease_ms} * kMs * 10);
+  } while (!text.empty() && sim_.now() - start < u64{options_.lease_ms} * kMs * 20);
   if (!text.empty()) sim_.fail("not settled long after the last call: %s", text.c_str());
   read_everything(actor);
   actor.stop = true;

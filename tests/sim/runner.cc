@@ -128,7 +128,7 @@ void run_child(Shared &shared, const Plan &plan, const std::vector<Job> &jobs, u
     ++shared.runs[job.scenario];
     shared.steps[job.scenario] += sim.steps();
     if (sim.failed()) {
-      if (options.trace && !scenarios()[job.scenario].canary) sim.print_trace(1u << 14);
+      if (options.trace && !scenarios()[job.scenario].canary) sim.print_trace();
       note_failure(shared, job, sim.violation().c_str());
     }
     shared.done = i + 1;

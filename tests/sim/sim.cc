@@ -10,7 +10,8 @@ namespace kvpool::sim {
 
 namespace {
 
-constexpr u64 kTraceEntries = 1 << 14;
+constexpr u64 kTraceEntries = 1 << 13;  // the last verbs
+constexpr u64 kNotesMax = 1 << 16;
 constexpr std::int64_t kPpmMax = 4'900;  // any two clocks differ by less than 1 % in rate (A7)
 constexpr std::int64_t kMillion = 1'000'000;
 constexpr u64 kBurstMax = 3'000;  // verbs without a pause before the bounded scheduler steps in
@@ -45,6 +46,7 @@ void Sim::reset(const RunOptions &options) {
   runnable_.clear();
   locks_.clear();
   trace_next_ = 0;
+  notes_.clear();
   current_ = kNobody;
   next_wake_ = kNever;
   next_freeze_ = 0;
@@ -237,6 +239,11 @@ void Sim::leave() {
   threads_[current_]->fiber.leave();
 }
 
+void Sim::note(const char *what, u64 a, u64 b) {
+  record(what, a, b);
+  if (options_.trace && notes_.size() < kNotesMax) notes_.push_back({now_, current_, what, a, b});
+}
+
 void Sim::record(const char *what, u64 a, u64 b) {
   trace_[trace_next_++ % kTraceEntries] = {now_, current_, what, a, b};
 }
@@ -346,14 +353,14 @@ void Sim::fail(const char *format, ...) {
   std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
   if (violation_.empty()) violation_ = text;
-  record("violation", 0, 0);
+  note("violation", 0, 0);
   if (current_ != kNobody) vanish();
 }
 
 void Sim::kill(ProcessId process) {
   Process &p = processes_[process];
   if (!p.alive) return;
-  record("kill", process, p.host);
+  note("op kill", process, p.host);
   p.alive = false;
   p.kill_countdown = 0;
   for (ThreadId id : p.threads) {
@@ -373,7 +380,7 @@ void Sim::kill_after(ProcessId process, u64 verbs) {
 void Sim::pause(ProcessId process, Time ns) {
   Process &p = processes_[process];
   if (!p.alive) return;
-  record("pause", process, ns);
+  note("op pause", process, ns);
   p.paused_until = now_ + ns;
   p.paused_total += ns;
   for (ThreadId id : p.threads) {
@@ -390,7 +397,7 @@ void Sim::pause(ProcessId process, Time ns) {
 }
 
 void Sim::crash_host(u32 host) {
-  record("crash host", host, 0);
+  note("op crash host", host, 0);
   // The stores its threads had executed are lost or kept by the world's dice, so it goes first.
   world_.crash_host(host);
   for (ProcessId id = 0; id < processes_.size(); ++id) {
@@ -424,16 +431,33 @@ std::string Sim::features_text() const {
   return text;
 }
 
-void Sim::print_trace(u64 entries) const {
-  const u64 have = trace_next_ < kTraceEntries ? trace_next_ : kTraceEntries;
-  const u64 count = entries < have ? entries : have;
-  for (u64 i = trace_next_ - count; i < trace_next_; ++i) {
-    const TraceEntry &e = trace_[i % kTraceEntries];
-    const char *name = e.thread == kNobody ? "-" : threads_[e.thread]->name.c_str();
-    std::fprintf(stderr, "%14llu  %-20s %-14s %#llx %#llx\n",
-                 static_cast<unsigned long long>(e.when), name, e.what,
-                 static_cast<unsigned long long>(e.a), static_cast<unsigned long long>(e.b));
+void Sim::print_threads() const {
+  const char *const kNames[] = {"runnable", "sleeping", "blocked", "finished", "dead"};
+  for (u32 i = 0; i < thread_count_; ++i) {
+    const Thread &t = *threads_[i];
+    const Process &p = processes_[t.process];
+    std::fprintf(stderr, "%-20s host %d %-9s wake %lld process %s%s\n", t.name.c_str(),
+                 static_cast<int>(p.host), kNames[static_cast<u32>(t.state)],
+                 static_cast<long long>(t.wake), p.alive ? "alive" : "dead",
+                 p.paused_until > now_ ? ", stopped" : "");
   }
+}
+
+void Sim::print_entry(const TraceEntry &e) const {
+  const char *name = e.thread == kNobody ? "-" : threads_[e.thread]->name.c_str();
+  std::fprintf(stderr, "%14llu  %-20s %-24s %#llx %#llx\n",
+               static_cast<unsigned long long>(e.when), name, e.what,
+               static_cast<unsigned long long>(e.a), static_cast<unsigned long long>(e.b));
+}
+
+void Sim::print_trace() const {
+  const u64 count = trace_next_ < kTraceEntries ? trace_next_ : kTraceEntries;
+  std::fprintf(stderr, "--- the last %llu verbs\n", static_cast<unsigned long long>(count));
+  for (u64 i = trace_next_ - count; i < trace_next_; ++i) print_entry(trace_[i % kTraceEntries]);
+  std::fprintf(stderr, "--- operations, faults and rare paths of the whole run\n");
+  for (const TraceEntry &e : notes_) print_entry(e);
+  std::fprintf(stderr, "--- threads\n");
+  print_threads();
 }
 
 }  // namespace kvpool::sim

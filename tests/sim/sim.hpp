@@ -99,7 +99,7 @@ public:
   u32 current_host() const { return processes_[threads_[current_]->process].host; }
   Counters &counters() { return threads_[current_]->counters; }
   // A line of the trace for a person: operations above the verbs. Begins with "op " by custom.
-  void note(const char *what, u64 a = 0, u64 b = 0) { record(what, a, b); }
+  void note(const char *what, u64 a = 0, u64 b = 0);
   [[gnu::format(printf, 2, 3)]] void fail(const char *format, ...);
   // Ends the calling thread as if its process had been killed here.
   [[noreturn]] void vanish();
@@ -131,7 +131,7 @@ public:
   bool failed() const { return !violation_.empty(); }
   const std::string &violation() const { return violation_; }
   std::string features_text() const;
-  void print_trace(u64 entries) const;
+  void print_trace() const;
 
 private:
   enum class State : u8 { kRunnable, kSleeping, kBlocked, kFinished, kDead };
@@ -175,6 +175,8 @@ private:
   bool work_left() const;
   Time to_true(u32 host, u64 host_ns) const;
   void record(const char *what, u64 a, u64 b);
+  void print_entry(const TraceEntry &entry) const;
+  void print_threads() const;
 
   RunOptions options_;
   u32 features_ = 0;
@@ -200,6 +202,7 @@ private:
   u64 arrivals_seen_ = 0;
   std::map<u64, ProcessId> locks_;
   std::vector<TraceEntry> trace_;
+  std::vector<TraceEntry> notes_;
   u64 trace_next_ = 0;
 };
 

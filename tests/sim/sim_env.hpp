@@ -54,7 +54,10 @@ public:
   bool mutant(pool::Mutant which) const noexcept {
     return sim_->options().mutant == static_cast<u32>(which);
   }
-  void mark(const char *name) noexcept { MarkRegistry::hit_named(name); }
+  void mark(const char *name) noexcept {
+    sim_->note(name);
+    MarkRegistry::hit_named(name);
+  }
 
   void revoke() { revoked_ = true; }
   static u64 lock_id(pool::LockKind kind, u32 index) {

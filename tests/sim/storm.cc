@@ -9,8 +9,8 @@ namespace kvpool::sim {
 namespace {
 
 constexpr u64 kMs = 1'000'000;
-constexpr Time kBound = 60'000 * kMs;
-constexpr u64 kStepsMax = 30'000'000;
+constexpr Time kBound = 30'000 * kMs;
+constexpr u64 kStepsMax = 4'000'000;
 
 struct Storm {
   RigOptions rig;
