@@ -54,6 +54,7 @@ struct Actor {
   bool serving = false;
   u32 standby_slot = 0;
   bool standing_by = false;  // owner or standby: leaves last
+  bool doomed = false;       // killed, or about to be
   bool disturbed = false;    // killed, or lost its lease, at some time
   Time entitled_until = 0;  // true time until which its lease lasts whatever its clock says
   u32 writing = 0;  // threads between the check of the lease and the drain: no new life meanwhile

@@ -43,9 +43,11 @@ void strike(Rig &rig, const Storm &storm) {
   Sim &sim = rig.sim();
   auto &actors = rig.actors();
   Actor &victim = *actors[sim.rng().below(actors.size())];
-  if (!sim.alive(victim.process) || victim.name == "inspector") return;
+  if (!sim.alive(victim.process) || victim.doomed || victim.name == "inspector") return;
   u32 owners = 0;
-  for (const auto &actor : actors) owners += actor->standing_by && sim.alive(actor->process);
+  for (const auto &actor : actors) {
+    owners += actor->standing_by && sim.alive(actor->process) && !actor->doomed;
+  }
   const bool owner = victim.standing_by;
   const Time lease = u64{rig.options().lease_ms} * kMs;
   const bool may_kill = sim.allows(Feature::kKill) && (owner ? storm.kill_owner && owners > 1
@@ -55,6 +57,7 @@ void strike(Rig &rig, const Storm &storm) {
   if (may_kill && (!may_pause || sim.rng().chance(500))) {
     SIM_MARK("process killed");
     rig.disturb(victim);
+    victim.doomed = true;
     if (sim.rng().chance(700)) {
       sim.kill_after(victim.process, 1 + sim.rng().below(600));
     } else {
@@ -73,12 +76,15 @@ void strike_host(Rig &rig, const Storm &storm) {
   const u32 host = static_cast<u32>(sim.rng().below(rig.options().hosts - 1));
   u32 owners_elsewhere = 0;
   for (const auto &actor : rig.actors()) {
-    if (actor->standing_by && sim.alive(actor->process) && actor->host != host) ++owners_elsewhere;
+    const bool stays = sim.alive(actor->process) && !actor->doomed && actor->host != host;
+    if (actor->standing_by && stays) ++owners_elsewhere;
   }
   if (owners_elsewhere == 0 || !storm.crash_hosts || !sim.allows(Feature::kHostCrash)) return;
   SIM_MARK("host lost its power");
   for (const auto &actor : rig.actors()) {
-    if (actor->host == host) rig.disturb(*actor);
+    if (actor->host != host) continue;
+    rig.disturb(*actor);
+    actor->doomed = true;
   }
   sim.crash_host(host);
 }
