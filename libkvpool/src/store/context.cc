@@ -293,6 +293,7 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
   }
   publish_owner_numbers(owner);
   owner.stop();
+  if (result == 0) events_.remove(geometry_.uuid);
   events_.close();
   std::lock_guard guard(numbers_mutex_);
   numbers_valid_ = false;

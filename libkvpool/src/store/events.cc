@@ -101,6 +101,8 @@ void EventLog::close() {
   ring_ = nullptr;
 }
 
+void EventLog::remove(const u8 uuid[16]) { shm_unlink(event_ring_name(uuid).c_str()); }
+
 void EventLog::write(Event event) {
   if (ring_ == nullptr) return;
   event.epoch = epoch_;

@@ -53,6 +53,8 @@ public:
   // log closed: the store serves without events.
   int open(const u8 uuid[16], u32 epoch);
   void close();
+  // Takes the name away when nobody will serve: readers keep what they have mapped.
+  static void remove(const u8 uuid[16]);
   bool is_open() const { return ring_ != nullptr; }
   void write(Event event);
 
