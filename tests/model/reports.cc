@@ -26,7 +26,6 @@ public:
   };
 
   static constexpr uint8_t kOwner = 2;
-  static constexpr uint8_t kAll = 3;  // bitmap of both extents
   enum Message : uint8_t { kNotBegun, kBegun, kFirstNamed, kSecondNamed };
 
   struct Member {

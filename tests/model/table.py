@@ -3,7 +3,7 @@
 """Keeps the tables of Documentation/models.md equal to what the model programs report.
 
 Use: table.py PROGRAMS          runs every program of that folder and prints both tables
-     table.py PROGRAMS --write  puts them into the page, with the long runs of the clean models
+     table.py PROGRAMS --write  puts them into the page; with --long after repeating the clean models' long runs
      table.py PROGRAMS --check  fails if a model or mutant of the page or of the programs lacks its partner,
                                 or if a clean run has another number of states than the page says
 """
@@ -31,13 +31,22 @@ def rules(program: Path) -> tuple[str, dict[str, tuple[str, str]]]:
     return lines[0].split(": ", 1)[1], found
 
 
-def tables(programs: list[Path], long: bool) -> dict[str, str]:
+def long_states(page: str) -> dict[str, str]:
+    """Model to the states of its long run, as the page has them."""
+    return {row[0][2:]: row[-1].rstrip(" |")
+            for row in (line.split(" | ") for line in page.splitlines() if line.startswith("| ")) if len(row) == 5}
+
+
+def tables(programs: list[Path], page: str, long: bool) -> dict[str, str]:
+    known = long_states(page)
     models = ["| model | covers | states, short | steps | states, long |", "|---|---|---|---|---|"]
     mutants = ["| model | mutant | rule that it removes | proto | counterexample | steps |", "|---|---|---|---|---|---|"]
     for program in programs:
         covers, meaning = rules(program)
         report = run(program)
-        deep = f"{run(program, '--long', '--mutant', 'clean')['runs'][0]['states']:,}" if long else "-"
+        deep = known.get(program.name, "not run")
+        if long:
+            deep = f"{run(program, '--long', '--mutant', 'clean')['runs'][0]['states']:,}"
         for row in report["runs"]:
             if not row["ok"]:
                 sys.exit(f"{program.name}: {row['name']} {row['verdict']}: {row['why']}")
@@ -54,8 +63,8 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     programs = sorted(path for path in Path(sys.argv[1]).iterdir() if path.is_file())
-    made = tables(programs, "--write" in sys.argv)
     text = PAGE.read_text() if PAGE.exists() else ""
+    made = tables(programs, text, "--long" in sys.argv)
     failed = 0
     for name, table in made.items():
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
