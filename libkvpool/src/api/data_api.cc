@@ -134,6 +134,7 @@ int put_result(kvpool_ns *ns, const store::PutBlock &block, int err, std::string
     case BlockStatus::kFull: return ns->ctx->context->explain(-ENOSPC, why);
     case BlockStatus::kBypassed: return ns->ctx->context->explain(-EPERM, why);
     case BlockStatus::kDoubt:
+      if (err == -ESTALE) return ns->ctx->context->explain(err, why);
       return options_error(why, -EINPROGRESS, "put: sent, but no answer could be accepted in time");
     case BlockStatus::kStale:
       return options_error(why, -EKEYREVOKED, "put: the namespace was cleared or removed since this "

@@ -91,7 +91,11 @@ int kvpool_open(const char *addr, const kvpool_open_opts *opts, kvpool_ctx **ret
 void kvpool_close(kvpool_ctx *ctx) {
   if (ctx == nullptr) return;
   // Nothing may run any more when what operations name is freed.
-  if (!ctx->context->forked()) ctx->context->async().stop();
+  if (ctx->context->forked()) {
+    store::Context::abandon(std::move(ctx->context));
+  } else {
+    ctx->context->async().stop();
+  }
   delete ctx;
 }
 

@@ -71,15 +71,6 @@ void Async::stop() {
   event_fd_ = -1;
 }
 
-// The child has a copy of the parent's memory but none of its threads: joining would never return, and
-// a std::thread may not be destroyed while it counts as running.
-void Async::abandon() {
-  for (std::thread &t : threads_) t.detach();
-  threads_.clear();
-  if (event_fd_ >= 0) close(event_fd_);
-  event_fd_ = -1;
-}
-
 int Async::ready() {
   std::lock_guard guard(mutex_);
   if (stopping_ || event_fd_ < 0) return -ESHUTDOWN;

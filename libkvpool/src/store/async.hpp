@@ -56,9 +56,6 @@ public:
   int start(u32 workers);
   // Cancels what runs, ends the threads, closes the descriptor. Operations stay their owners'.
   void stop();
-  // In a forked child: there are no threads here any more. Forgets everything without waiting.
-  void abandon();
-
   // Makes sure the threads run. 0, or -EAGAIN when the system gives none.
   int ready();
   // 0, or -EALREADY while it is queued or runs. Drops a completion of an earlier post.

@@ -124,28 +124,22 @@ int Context::join(std::string *why) {
 }
 
 Context::~Context() {
-  if (alive_page_ != nullptr && forked()) {
-    abandon();
-  } else {
-    async_.stop();
-    stop_serving();
-    if (server_.joinable()) server_.join();
-    {
-      std::lock_guard guard(keeper_mutex_);
-      closing_ = true;
-    }
-    keeper_wake_.notify_all();
-    if (keeper_.joinable()) keeper_.join();
-    if (member_) member_->leave();
+  async_.stop();
+  stop_serving();
+  if (server_.joinable()) server_.join();
+  {
+    std::lock_guard guard(keeper_mutex_);
+    closing_ = true;
   }
+  keeper_wake_.notify_all();
+  if (keeper_.joinable()) keeper_.join();
+  if (member_) member_->leave();
   if (alive_page_ != nullptr) munmap(const_cast<u64 *>(alive_page_), 4096);
 }
 
-// In a forked child the threads do not exist, and the slot, its lease and its locks are the parent's.
-void Context::abandon() {
-  async_.abandon();
-  if (server_.joinable()) server_.detach();
-  if (keeper_.joinable()) keeper_.detach();
+void Context::abandon(std::unique_ptr<Context> context) {
+  context->backend_.reset();
+  (void)context.release();
 }
 
 void Context::log(LogLevel level, const std::string &text) {

@@ -14,11 +14,9 @@
 #include <string>
 #include <thread>
 
-#include "pool/owner.hpp"
 #include "store/async.hpp"
 #include "store/events.hpp"
-#include "store/process_env.hpp"
-#include "store/store.hpp"
+#include "store/instances.hpp"
 #include "store/tables.hpp"
 #include "store/tickets.hpp"
 
@@ -114,6 +112,10 @@ public:
   Context(const Context &) = delete;
   Context &operator=(const Context &) = delete;
 
+  // In a forked child: gives mappings and descriptors back, so that no lock outlives the parent. The
+  // rest is left alone: threads that do not exist here may have been inside of it.
+  static void abandon(std::unique_ptr<Context> context);
+
   // True in a process that this context was forked into.
   bool forked() const { return *alive_page_ == 0; }
 
@@ -167,7 +169,6 @@ private:
   int join(std::string *why);
   void keep();
   void rejoin();
-  void abandon();
   int serve_once(Owner &owner, u64 until_ns);
   int take_standby(u32 &ret_slot);
   bool owner_gone(u32 my_slot);

@@ -244,7 +244,6 @@ private:
     if (!member_.alive()) err = -ESTALE;
     if (err == 0 && ready > 0) err = member_.publish(publications, ready, deadline);
     for (u32 j = 0; j < ready; ++j) {
-      if (err == -ESTALE && publications[j].result == -EINPROGRESS) publications[j].result = err;
       finish_put(blocks[which[j]], publications[j]);
     }
     return err;
