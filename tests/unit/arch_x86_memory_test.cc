@@ -182,12 +182,26 @@ Test(arch_x86_memory, a_fault_is_a_result) {
   }
 }
 
-Test(arch_x86_memory, a_fault_elsewhere_still_ends_the_process, .signal = SIGBUS) {
+namespace {
+
+void fault_elsewhere() {
   Pool pool;
   const DeviceMapping devices[] = {{pool.base, pool.bytes}};
   X86Memory mem(devices);
   cr_assert_eq(ftruncate(pool.fd, 4096), 0);
   *reinterpret_cast<unsigned char *>(pool.base + 8192) = 1;
+}
+
+}  // namespace
+
+Test(arch_x86_memory, a_fault_elsewhere_still_ends_the_process, .signal = SIGBUS) {
+  std::signal(SIGBUS, SIG_DFL);
+  fault_elsewhere();
+}
+
+Test(arch_x86_memory, a_fault_elsewhere_goes_to_the_handler_that_stood_before, .exit_code = 7) {
+  std::signal(SIGBUS, [](int) { _exit(7); });
+  fault_elsewhere();
 }
 
 Test(arch_x86_memory, choice_follows_option_then_environment) {

@@ -18,6 +18,22 @@ namespace {
 
 #define KVPOOL_INLINE [[gnu::always_inline]] inline
 
+// Calls f for each part of a line, written out so that registers stay registers with any compiler. The
+// second form stops where f says false.
+#define KVPOOL_EACH [&](int i) __attribute__((always_inline))
+template <int kParts, class F>
+KVPOOL_INLINE void each(F &&f) noexcept {
+  f(0);
+  if constexpr (kParts >= 2) f(1);
+  if constexpr (kParts == 4) f(2), f(3);
+}
+template <int kParts, class F>
+KVPOOL_INLINE bool each_good(F &&f) noexcept {
+  if constexpr (kParts == 1) return f(0);
+  if constexpr (kParts == 2) return f(0) && f(1);
+  if constexpr (kParts == 4) return f(0) && f(1) && f(2) && f(3);
+}
+
 // The lanes of the check in registers while a loop runs.
 template <class V>
 struct Lanes {
@@ -27,33 +43,30 @@ struct Lanes {
     constexpr int kWords = 8 / V::kParts;
     alignas(kLineBytes) u64 first[8];
     for (int k = 0; k < 8; ++k) first[k] = kCheckBase[k] + first_line * kCheckStep[k];
-#pragma GCC unroll 4
-    for (int i = 0; i < V::kParts; ++i) {
+    each<V::kParts>(KVPOOL_EACH {
       p[i] = V::load_words(lanes.p + i * kWords);
       q[i] = V::load_words(lanes.q + i * kWords);
       d[i] = V::load_words(lanes.d + i * kWords);
       key[i] = V::load_words(first + i * kWords);
       step[i] = V::load_words(kCheckStep + i * kWords);
-    }
+    });
   }
   KVPOOL_INLINE void add(const typename V::Reg (&w)[V::kParts]) noexcept {
-#pragma GCC unroll 4
-    for (int i = 0; i < V::kParts; ++i) {
+    each<V::kParts>(KVPOOL_EACH {
       const typename V::Reg u = V::xor_(w[i], key[i]);
       p[i] = V::add(p[i], V::low_high(u));
       q[i] = V::add(q[i], V::low_cross(u));
       d[i] = V::add(d[i], w[i]);
       key[i] = V::add(key[i], step[i]);
-    }
+    });
   }
   KVPOOL_INLINE void end(CheckLanes &lanes) const noexcept {
     constexpr int kWords = 8 / V::kParts;
-#pragma GCC unroll 4
-    for (int i = 0; i < V::kParts; ++i) {
+    each<V::kParts>(KVPOOL_EACH {
       V::store_words(lanes.p + i * kWords, p[i]);
       V::store_words(lanes.q + i * kWords, q[i]);
       V::store_words(lanes.d + i * kWords, d[i]);
-    }
+    });
   }
 };
 
@@ -67,25 +80,19 @@ struct NoLanes {
 template <class V>
 KVPOOL_INLINE void load_local(typename V::Reg (&w)[V::kParts], const std::byte *from) noexcept {
   constexpr u64 kBytes = kLineBytes / V::kParts;
-#pragma GCC unroll 4
-  for (int i = 0; i < V::kParts; ++i) w[i] = V::load_local(from + i * kBytes);
+  each<V::kParts>(KVPOOL_EACH { w[i] = V::load_local(from + i * kBytes); });
 }
 
 template <class V>
 KVPOOL_INLINE void store_local(std::byte *to, const typename V::Reg (&w)[V::kParts]) noexcept {
   constexpr u64 kBytes = kLineBytes / V::kParts;
-#pragma GCC unroll 4
-  for (int i = 0; i < V::kParts; ++i) V::store_local(to + i * kBytes, w[i]);
+  each<V::kParts>(KVPOOL_EACH { V::store_local(to + i * kBytes, w[i]); });
 }
 
 template <class V>
 KVPOOL_INLINE bool load_pool(typename V::Reg (&w)[V::kParts], const std::byte *from) noexcept {
   constexpr u64 kBytes = kLineBytes / V::kParts;
-#pragma GCC unroll 4
-  for (int i = 0; i < V::kParts; ++i) {
-    if (!V::load_pool(from + i * kBytes, w[i])) return false;
-  }
-  return true;
+  return each_good<V::kParts>(KVPOOL_EACH { return V::load_pool(from + i * kBytes, w[i]); });
 }
 
 template <class V, class L, bool kMovdir>
@@ -94,16 +101,15 @@ KVPOOL_INLINE bool stream_loop(std::byte *to, const std::byte *from, u64 n, Chec
   constexpr u64 kBytes = kLineBytes / V::kParts;
   L lanes;
   lanes.begin(sums, first_line);
-  for (u64 i = 0; i < n; ++i, to += kLineBytes, from += kLineBytes) {
+  for (; n > 0; --n, to += kLineBytes, from += kLineBytes) {
     typename V::Reg w[V::kParts];
     load_local<V>(w, from);
     if constexpr (kMovdir) {
       if (!store_line_movdir64b(to, from)) return false;
     } else {
-#pragma GCC unroll 4
-      for (int k = 0; k < V::kParts; ++k) {
-        if (!V::stream(to + k * kBytes, w[k])) return false;
-      }
+      const bool good =
+          each_good<V::kParts>(KVPOOL_EACH { return V::stream(to + i * kBytes, w[i]); });
+      if (!good) return false;
     }
     lanes.add(w);
   }
