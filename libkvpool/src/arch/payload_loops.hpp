@@ -18,8 +18,8 @@ namespace {
 
 #define KVPOOL_INLINE [[gnu::always_inline]] inline
 
-// Calls f for each part of a line, written out so that registers stay registers with any compiler. The
-// second form stops where f says false.
+// Calls f for each part of a line, written out so that registers stay registers with any compiler.
+// The second form stops where f says false.
 #define KVPOOL_EACH [&](int i) __attribute__((always_inline))
 template <int kParts, class F>
 KVPOOL_INLINE void each(F &&f) noexcept {
