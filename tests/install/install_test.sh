@@ -63,9 +63,9 @@ flags_are_clean() { # no define, no language choice: only where the headers lie
     case $flag in -I*) ;; *) echo "leaks $flag"; return 1 ;; esac
   done
 }
-shared() { # COMPILER SOURCE
+shared() { # COMPILER SOURCE [ARGUMENT...]
   # shellcheck disable=SC2046
-  "$1" -Wall -Wextra -Werror "$2" -o "$tmp/program" $(pc --cflags --libs kvpool) && "$tmp/program" &&
+  "$1" -Wall -Wextra -Werror "$2" -o "$tmp/program" $(pc --cflags --libs kvpool) && "$tmp/program" "${@:3}" &&
     readelf -d "$tmp/program" | grep -q 'libkvpool.so.0'
 }
 static() { # COMPILER SOURCE
@@ -104,7 +104,7 @@ readme_program() { # the C program of the README is examples/put_get.c, compiles
   [ -s "$tmp/readme.c" ] || { echo "README.md shows no C program"; return 1; }
   diff "$source_dir/examples/put_get.c" "$tmp/readme.c" || return 1
   [ "$(wc -l <"$tmp/readme.c")" -lt 50 ] || { echo "50 lines or more"; return 1; }
-  (cd "$tmp" && shared cc "$tmp/readme.c")
+  shared cc "$tmp/readme.c" "file:$tmp/store?size=64MiB"
 }
 
 check "files are there" files_are_there
