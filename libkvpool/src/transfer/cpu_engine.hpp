@@ -160,14 +160,20 @@ struct Span {
   u32 first_line;   // in the segment
   u32 fold_lines;   // not 0: ends its segment, which has so many lines
 };
+struct FlushRange {
+  PoolOffset pool;
+  u64 lines;
+};
 struct Window {
   static constexpr u32 kSpans = 96;
   static constexpr u32 kCopies = 448;
   static constexpr u32 kCopiesLine = 64;  // that one line can need
   u32 spans = 0;
+  u32 ranges = 0;
   u32 copies = 0;
   u64 lines = 0;
   Span span[kSpans];
+  FlushRange range[kSpans];  // the lines of all spans, where they lie together as one
   Copy copy[kCopies];
   bool full(u64 max_lines) const {
     return lines >= max_lines || spans == kSpans || copies > kCopies - kCopiesLine;
@@ -193,6 +199,7 @@ public:
   // Fills `window`; it stays empty at the end.
   void build(Window &window, u64 max_lines) {
     window.spans = 0;
+    window.ranges = 0;
     window.copies = 0;
     window.lines = 0;
     while (at_ < end_ && !window.full(max_lines)) {
@@ -267,9 +274,20 @@ private:
       }
     }
     span.lines = static_cast<u32>(bytes / kLineBytes);
+    add_range(window, pool, span.lines);
     window.lines += span.lines;
     ++window.spans;
     at_ += bytes;
+  }
+  static void add_range(Window &window, PoolOffset pool, u64 lines) {
+    if (window.ranges > 0) {
+      FlushRange &last = window.range[window.ranges - 1];
+      if (last.pool + last.lines * kLineBytes == pool) {
+        last.lines += lines;
+        return;
+      }
+    }
+    window.range[window.ranges++] = {pool, lines};
   }
 
   // Plans lines through the stage, from at_ on: until room or copies run out, a fragment begins
@@ -358,20 +376,21 @@ public:
   }
 
 private:
+  // The cursor over lines that are to be flushed.
   void begin_flush(const Window *window) {
     flush_ = window;
-    flush_span_ = 0;
+    flush_range_ = 0;
     flush_line_ = 0;
   }
-  bool flush_left() const { return flush_span_ < flush_->spans; }
-  u64 flush_run() const { return flush_->span[flush_span_].lines - flush_line_; }
+  bool flush_left() const { return flush_range_ < flush_->ranges; }
+  u64 flush_run() const { return flush_->range[flush_range_].lines - flush_line_; }
   PoolOffset flush_place() const {
-    return flush_->span[flush_span_].pool + u64{flush_line_} * kLineBytes;
+    return flush_->range[flush_range_].pool + flush_line_ * kLineBytes;
   }
   void flushed(u64 lines) {
-    flush_line_ += static_cast<u32>(lines);
-    if (flush_line_ < flush_->span[flush_span_].lines) return;
-    ++flush_span_;
+    flush_line_ += lines;
+    if (flush_line_ < flush_->range[flush_range_].lines) return;
+    ++flush_range_;
     flush_line_ = 0;
   }
   void flush_rest() {
@@ -418,8 +437,8 @@ private:
   u64 *checks_;
   u64 window_lines_;
   const Window *flush_ = nullptr;  // the window whose lines are being flushed, and how far
-  u32 flush_span_ = 0;
-  u32 flush_line_ = 0;
+  u32 flush_range_ = 0;
+  u64 flush_line_ = 0;
   CheckLanes lanes_ = {};
   Window windows_[2];
   alignas(kLineBytes) std::byte stage_[kStageLines * kLineBytes];
