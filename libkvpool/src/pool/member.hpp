@@ -124,6 +124,7 @@ private:
     Block block{};
     bool returns_extent = false;
     bool answered = false;
+    u64 version = 0;  // kPublish: as answered
     media::MessageStatus status{};
   };
 

@@ -134,8 +134,12 @@ template <PoolEnv Env>
 void Member<Env>::collect_doubts() {
   for (Request &r : outstanding_) {
     if (r.type == media::MessageType::kPublish) {
-      r.answered = false;
-      doubts_.push_back(r);
+      // Only that owner could have published it, and it said no: there is nothing to doubt.
+      if (r.answered && r.status != media::MessageStatus::kOk) {
+        settle(r);
+      } else {
+        doubts_.push_back(r);
+      }
     } else if (r.done) {
       *r.done = true;  // the caller sees that there is no answer, and asks again
     }
@@ -189,6 +193,7 @@ template <PoolEnv Env>
 int Member<Env>::report_stream(u64 deadline) {
   using media::MessageType;
   Answer answer;
+  std::vector<u32> foreign;  // the map does not give them to this member any more
   if (int err = exchange(MessageType::kReportBegin, nullptr, 0, deadline, answer)) return err;
   for (const HandExtent &e : hand_.extents()) {
     media::ReportExtentBody body{};
@@ -200,12 +205,17 @@ int Member<Env>::report_stream(u64 deadline) {
     if (int err = exchange(MessageType::kReportExtent, &body, sizeof body, deadline, answer)) {
       return err;
     }
+    if (answer.status != media::MessageStatus::kOk) foreign.push_back(e.extent);
   }
   std::deque<Answer> resolved;
   if (!env_.mutant(Mutant::kReportSkipsDoubt)) {
     for (const Request &r : doubts_) {
       media::PublishBody body = r.body;
       body.flags &= static_cast<u8>(~media::kPublishReturnsExtent);
+      if (r.answered) {
+        body.flags |= media::kPublishAnswered;
+        std::memcpy(body.touch, &r.version, sizeof body.touch);
+      }
       if (int err = exchange(MessageType::kReportDoubt, &body, sizeof body, deadline, answer)) {
         return err;
       }
@@ -236,6 +246,7 @@ int Member<Env>::report_stream(u64 deadline) {
     settle(r);
   }
   doubts_.clear();
+  for (u32 extent : foreign) hand_.remove(extent);
   return 0;
 }
 

@@ -59,8 +59,9 @@ void Member<Env>::deliver(Request &r, const Answer &answer) {
   r.status = answer.status;
   if (r.type == media::MessageType::kGrant) r.granted = answer.as<media::GrantAnswer>();
   if (r.answer) *r.answer = answer;
-  if (!r.publication) return;
   const auto got = answer.as<media::PublishAnswer>();
+  if (r.type == media::MessageType::kPublish) r.version = got.version;
+  if (!r.publication) return;
   r.publication->result = status_errno(answer.status);
   r.publication->version = got.version;
   r.publication->entry = static_cast<u32>(got.entry);

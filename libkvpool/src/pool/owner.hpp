@@ -129,6 +129,10 @@ private:
   void unpin(const media::UnpinBody &body);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
+  bool decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
+                      media::PublishAnswer &ret);
+  bool overtaken(const media::PublishBody &body) const;
+  void note_version(u64 version);
   void report_end(u32 slot);
   void return_extent(u32 slot, u32 extent);
   void release(u32 extent, bool tainted);
@@ -184,6 +188,9 @@ private:
   std::unordered_map<u32, std::vector<PinHold>> pins_;  // by entry
   std::vector<u32> pendings_;              // PENDING entries
   std::vector<Response> responses_;
+  std::unordered_map<u32, u64> scanned_version_;  // highest of each earlier epoch when taken over
+  u32 scanned_epoch_ = 0;                         // the one looked at last, and its place above
+  u64 *scanned_highest_ = nullptr;
   bool answered_ = false;                  // something was, since the last finish_batch()
   std::vector<std::pair<u32, u32>> returns_;  // slot, extent: map words after the entry lines
   u32 standby_ = 0;

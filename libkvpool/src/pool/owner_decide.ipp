@@ -59,6 +59,11 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
       if (same) return MessageStatus::kOk;
     }
   }
+  if (doubt && decided_before(body, spot, ret)) return MessageStatus::kOk;
+  if (doubt && (body.flags & media::kPublishAnswered) && !overtaken(body)) {
+    env_.mark("doubt_undone");
+    return MessageStatus::kAbsent;
+  }
   if (!holds(slot, extent)) return MessageStatus::kRefused;
   if ((body.flags & media::kPublishReturnsExtent) && !doubt) returns_.emplace_back(slot, extent);
   if (body.ns == 0 || body.ns >= ns_.size() || !(ns_[body.ns].flags & media::kNsUsed)) {
@@ -69,7 +74,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   if (ns.epoch != body.ns_epoch) return MessageStatus::kStale;
   if (!spot || !fits(body, spot) || space_.referred(spot)) return MessageStatus::kRefused;
   for (u32 touch : body.touch) {
-    if (touch != 0) index_.touch(touch - 1);
+    if (touch != 0 && !doubt) index_.touch(touch - 1);
   }
   if (found.visible != kNoEntry &&
       index_.entry(found.visible).entry_state() == media::EntryState::kPublished) {
@@ -87,6 +92,31 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
     }
   }
   return insert(body, found, spot, ret);
+}
+
+// A doubt whose publication took effect and was evicted or removed since: it happened, once, and its
+// block is not free before the entry is cleared (I8).
+template <PoolEnv Env>
+bool Owner<Env>::decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
+                                media::PublishAnswer &ret) {
+  if (!spot || !space_.referred(spot)) return false;
+  const u32 number = space_.entry_at(spot);
+  const media::Entry &e = index_.entry(number);
+  if (std::memcmp(e.key, body.key, sizeof e.key) != 0) return false;
+  env_.mark("doubt_of_hidden");
+  ret = {number, e.version};
+  return true;
+}
+
+// A publication that an owner answered with OK, and that is nowhere: either removed or evicted since,
+// then it must not come back; or decided after this owner's scan had passed, by one that did not know
+// yet. The scan tells them apart by the highest number it saw of that owner.
+template <PoolEnv Env>
+bool Owner<Env>::overtaken(const media::PublishBody &body) const {
+  u64 version;
+  std::memcpy(&version, body.touch, sizeof version);
+  const auto seen = scanned_version_.find(static_cast<u32>(version >> 40));
+  return seen == scanned_version_.end() || version > seen->second;
 }
 
 // A put of a key during its grace: the old block lives on with its version (proto 10).

@@ -224,9 +224,14 @@ void Owner<Env>::handle(u32 slot, const media::Message &head, const u8 *body) {
     case MessageType::kReportBegin:
       m.named.clear();
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
-    case MessageType::kReportExtent:
-      m.named.push_back(body_as<media::ReportExtentBody>(body).extent);
-      return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    case MessageType::kReportExtent: {
+      // A publication that returned it may have been decided and never accepted.
+      const u32 extent = body_as<media::ReportExtentBody>(body).extent;
+      if (!holds(slot, extent)) env_.mark("report_foreign_extent");
+      m.named.push_back(extent);
+      return answer(slot, type, holds(slot, extent) ? MessageStatus::kOk : MessageStatus::kAbsent,
+                    nullptr, 0);
+    }
     case MessageType::kReportPin: {
       media::PinAnswer out{};
       const auto in = body_as<media::ReportPinBody>(body);

@@ -61,6 +61,9 @@ int Owner<Env>::scan(const ClaimView &base) {
   pins_.clear();
   pendings_.clear();
   grace_bytes_ = version_number_ = 0;
+  scanned_version_.clear();
+  scanned_epoch_ = 0;
+  scanned_highest_ = nullptr;
   if (int err = scan_regions(area, epoch)) return err;
   scan_namespaces(area, epoch);
   index_.reset(base.active.index_groups, static_cast<u32>(ns_.size()));
@@ -192,6 +195,16 @@ void Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch) {
   }
 }
 
+template <PoolEnv Env>
+void Owner<Env>::note_version(u64 version) {
+  const u32 epoch = static_cast<u32>(version >> 40);
+  if (epoch != scanned_epoch_ || !scanned_highest_) {
+    scanned_epoch_ = epoch;
+    scanned_highest_ = &scanned_version_[epoch];
+  }
+  *scanned_highest_ = std::max(*scanned_highest_, version);
+}
+
 // Takes what the former owner knew of an entry into the mirror; graces start anew.
 template <PoolEnv Env>
 void Owner<Env>::adopt_entry(u32 number) {
@@ -201,6 +214,7 @@ void Owner<Env>::adopt_entry(u32 number) {
     pendings_.push_back(number);
   } else if (state != media::EntryState::kEmpty) {
     const u64 address = entry.locator() * media::kLocatorUnit;
+    note_version(entry.version);
     const SpaceMap::Spot spot = space_.locate(address);
     if (!spot || !space_.attach(spot, number)) {
       env_.mark("scan_entry_refused");

@@ -111,6 +111,8 @@ public:
     update_free(spot.extent);
   }
 
+  // The entry that refers to a block, where referred().
+  u32 entry_at(Spot spot) const { return extents_[spot.extent].entry_of[spot.index] - 1; }
   bool referred(Spot spot) const {
     const Extent &e = extents_[spot.extent];
     return e.entry_of && e.entry_of[spot.index] != 0;
