@@ -215,6 +215,7 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
           if (!first) watch_owner(actor);
           first = false;
           if (actor.stop) break;
+          if (actor.owner && actor.owner->stats().evicted) owners_stats_lost_ = true;
           actor.owner = new SimOwner(*actor.env, *actor.member);
           const int err = actor.owner->take_over(standby_slot);
           sim_.note("op take over", actor.owner->epoch(), static_cast<u64>(err));

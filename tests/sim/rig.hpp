@@ -140,7 +140,7 @@ private:
   std::map<u64, Actor *> writer_of_;  // of each nonce
   std::map<u64, u64> removals_;       // calls of remove by key, whatever came of them
   bool cleared_ = false;
-  bool owners_stats_lost_ = false;    // an owner that may have evicted is gone with its counts
+  bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do
 };

@@ -172,6 +172,14 @@ void all_faults(Sim &sim) {
                   .crash_hosts = true, .strikes = 6});
 }
 
+// A full store whose owners change: publications in doubt meet evictions and removals.
+void doubt_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30, .put = 65, .get = 20,
+                          .remove = 10, .idle = 5},
+                  .members = 3, .ops = 30, .standbys = 1, .pause_members = true,
+                  .kill_owner = true, .pause_owner = true, .strikes = 5});
+}
+
 constexpr Scenario kStorms[] = {
     {"publish", "members put and get, nothing else happens", publish_storm, 3},
     {"pressure", "a store smaller than its working set: eviction and grace", pressure_storm, 3},
@@ -181,6 +189,7 @@ constexpr Scenario kStorms[] = {
     {"index", "an index so small that groups overflow", index_storm, 3},
     {"member-faults", "members are killed, or stopped for longer than their lease", member_faults, 4},
     {"owner-faults", "owners are killed or stopped, a standby takes over", owner_faults, 5},
+    {"doubt", "a full store whose owners change: publications in doubt", doubt_storm, 4},
     {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
 };
 
