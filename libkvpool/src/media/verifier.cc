@@ -151,8 +151,9 @@ Look Verifier::look(PoolOffset at, u32 epoch, T &ret) {
       std::memcpy(&ret, &line, sizeof(ret));
       return Look::kIntact;
     }
+    if (is_zero(line)) return Look::kBlank;
   }
-  return is_zero(line) ? Look::kBlank : Look::kBad;
+  return Look::kBad;
 }
 
 // ---- superblock and claims
