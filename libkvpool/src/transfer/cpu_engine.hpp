@@ -363,13 +363,15 @@ public:
     mem_.fence();
     begin_flush(now);
     flush_rest();
+    // A window is built while flushes are under way, not behind the fence where nothing is.
+    builder_.build(*next, window_lines_);
     mem_.fence();
     for (;;) {
-      builder_.build(*next, window_lines_);
       begin_flush(next);
       if (!copy(*now)) return -EIO;
       if (next->spans == 0) return 0;
       flush_rest();
+      builder_.build(*now, window_lines_);
       mem_.fence();
       std::swap(now, next);
     }
