@@ -280,7 +280,7 @@ struct kvpool_open_opts {
 };
 
 /*
- * Attaches to the store at `addr` and joins it as a member:
+ * Attaches to the store at `addr` and joins it as a member. Addresses are:
  *   mem:NAME?size=1GiB&devices=N   named shared memory
  *   file:PATH[,PATH...]            files, each a device
  *   dax:/dev/daxX.Y?host=N         device-dax
@@ -323,7 +323,8 @@ KVPOOL_API int kvpool_serve(struct kvpool_ctx *ctx, const struct kvpool_serve_op
 KVPOOL_API void kvpool_serve_stop(struct kvpool_ctx *ctx);
 
 /*
- * 1 when an owner serves the store now, 0 when none does, after waiting for one until the deadline.
+ * Waits until an owner serves the store, at most until the deadline. Returns 1 when one does, 0
+ * when none does.
  */
 KVPOOL_API int kvpool_owner_wait(struct kvpool_ctx *ctx, uint64_t deadline_ns);
 
@@ -402,8 +403,8 @@ KVPOOL_API void kvpool_ns_close(struct kvpool_ns *ns);
 KVPOOL_API int kvpool_ns_clear(struct kvpool_ns *ns, uint64_t deadline_ns);
 
 /*
- * on: lookups miss and puts are refused with KVPOOL_STATUS_BYPASSED, everywhere, until switched
- * off.
+ * Switches a namespace off (on = 1) and on again (on = 0). While it is off, lookups miss and puts
+ * are refused with KVPOOL_STATUS_BYPASSED, everywhere; nothing is lost.
  */
 KVPOOL_API int kvpool_ns_bypass(struct kvpool_ns *ns, int on, uint64_t deadline_ns);
 
@@ -436,7 +437,8 @@ KVPOOL_API int kvpool_ns_stat(struct kvpool_ns *ns, struct kvpool_ns_info *ret_i
  * Keys of the whole blocks of `token_count` tokens, in order: each is a hash over the namespace,
  * the key before it and the block's tokens. `parent` is the key before the first (NULL: the chain
  * starts here). Returns the number of keys, at most `max`; tokens that do not fill a block are left
- * out. Keys made before a kvpool_ns_clear() never match after it.
+ * out. Keys made before a kvpool_ns_clear() never
+ * match after it: make them anew. Errors: -ENOENT (the namespace was removed).
  */
 KVPOOL_API int kvpool_key_chain(struct kvpool_ns *ns, const struct kvpool_key *parent,
                                 const uint32_t *tokens, size_t token_count, size_t max,
@@ -496,7 +498,8 @@ KVPOOL_API int kvpool_lookup(struct kvpool_ns *ns, const struct kvpool_key *keys
 
 /*
  * Stores `bytes` at `buf` under `key`. Returns 1 when stored now, 0 when the key was published
- * before. Errors: -ENOSPC (full, and nothing may be evicted), -EMSGSIZE (not the namespace's block
+ * before. Errors: -ENOSPC (full, and nothing may be evicted), -EKEYREVOKED (the namespace was
+ * cleared or removed since the key was made: make it anew), -EMSGSIZE (not the namespace's block
  * size, or larger than a block can be), -ESHUTDOWN (bypassed), -EINPROGRESS (in doubt: sent, but no
  * answer could be accepted by the deadline), -EROFS.
  */
@@ -751,7 +754,7 @@ KVPOOL_API int kvpool_events_open(struct kvpool_ctx *ctx, const struct kvpool_ev
 KVPOOL_API int kvpool_events_next(struct kvpool_events *events, size_t max, uint64_t deadline_ns,
                                   struct kvpool_event *ret_events);
 
-/* NULL is allowed. Never fails. */
+/* Frees a reader of events. NULL is allowed. Never fails. */
 KVPOOL_API void kvpool_events_close(struct kvpool_events *events);
 
 /* ---- statistics ------------------------------------------------------------------------------ */
