@@ -43,8 +43,10 @@ public:
   void flush_into_wave() {
     Memory &mem = env_.memory();
     for (u32 copy = 0; copy < 2; ++copy) {
-      mem.flush(geo_.identity_at(copy));
-      for (u32 slot = 0; slot < geo_.standby_count; ++slot) mem.flush(geo_.claim_at(copy, slot));
+      flush_claim(mem, geo_.identity_at(copy));
+      for (u32 slot = 0; slot < geo_.standby_count; ++slot) {
+        flush_claim(mem, geo_.claim_at(copy, slot));
+      }
     }
   }
 

@@ -48,7 +48,9 @@ public:
     mem.begin_wave();
     if (!env_.mutant(Mutant::kValidateWithoutAcquire)) {
       claims_.flush_into_wave();
-      for (u32 i = 0; i < count; ++i) mem.flush(entry_at(session, hits[i].entry));
+      PoolOffset entry[kWaveKeys];
+      for (u32 i = 0; i < count; ++i) entry[i] = entry_at(session, hits[i].entry);
+      flush_groups(mem, entry, count, 1);
     }
     mem.end_wave();
     const ClaimView view = claims_.decode();
@@ -127,7 +129,7 @@ private:
     if (!env_.mutant(Mutant::kLookupWithoutAcquire)) {
       claims_.flush_into_wave();
       mem.flush(geo_.ns_line(session.area, ns.id));
-      for (u32 i = 0; i < n; ++i) flush_group(group[i]);
+      flush_groups(mem, group, n, media::kGroupLines);
     }
     mem.end_wave();
     const ClaimView view = claims_.decode();
@@ -147,10 +149,6 @@ private:
     return 0;
   }
 
-  void flush_group(PoolOffset group) {
-    auto &mem = env_.memory();
-    for (u32 j = 0; j < media::kGroupLines; ++j) mem.flush(group + j * kLineBytes);
-  }
   void prefetch_group(PoolOffset group) {
     auto &mem = env_.memory();
     for (u32 j = 0; j < media::kGroupLines; ++j) mem.prefetch(group + j * kLineBytes);
@@ -241,11 +239,13 @@ private:
     if (options.stop_at_miss) open = before_first_miss(hits, rest, open);
     env_.mark("lookup_second_wave");
     PoolOffset group[kWaveKeys];
-    mem.begin_wave();
     for (u32 r = 0; r < open; ++r) {
       const u64 second = media::second_group(keys[rest[r]].w, session.index_groups);
       group[r] = geo_.entry_line(session.area, second * media::kGroupLines);
-      if (!env_.mutant(Mutant::kLookupWithoutAcquire)) flush_group(group[r]);
+    }
+    mem.begin_wave();
+    if (!env_.mutant(Mutant::kLookupWithoutAcquire)) {
+      flush_groups(mem, group, open, media::kGroupLines);
     }
     mem.end_wave();
     for (u32 r = 0; r < open; ++r) prefetch_group(group[r]);

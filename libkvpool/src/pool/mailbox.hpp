@@ -92,10 +92,11 @@ public:
     count = std::min(count, outstanding());
     if (count == 0) return 0;
     auto &mem = env_.memory();
+    count = std::min(count, kTakeMax);
+    PoolOffset at[kTakeMax];
+    for (u32 i = 0; i < count; ++i) at[i] = answer_at(next_answer_ + i, 0);
     mem.begin_wave();
-    for (u32 i = 0; i < count; ++i) {
-      for (u32 j = 0; j < answer_lines; ++j) mem.flush(answer_at(next_answer_ + i, j));
-    }
+    flush_groups(mem, at, count, answer_lines);
     mem.end_poll();
     u32 taken = 0;
     while (taken < count && load_answer(next_answer_ + taken, answers[taken], answer_lines)) ++taken;
@@ -111,6 +112,7 @@ public:
   }
 
 private:
+  static constexpr u32 kTakeMax = 64;    // answers read in one wave
   static constexpr u32 kTracked = 4096;  // >= response_slots of any geometry (media/layout)
 
   PoolOffset answer_at(u32 sequence, u32 line) const {

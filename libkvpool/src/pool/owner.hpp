@@ -17,6 +17,7 @@ namespace kvpool::pool {
 
 struct OwnerOptions {
   u64 free_target_permille = 10;  // space kept free ahead of puts
+  DecisionSink sink;
 };
 
 template <PoolEnv Env>
@@ -145,6 +146,7 @@ private:
 
   // eviction
   void hide(u32 entry, media::EntryState state);
+  void tell_sink(Decision what, const media::Entry &entry, u32 member) const;
   void evict(u32 entry);
   bool evictable(u32 entry) const;
   u64 evict_oldest(u64 bytes);
@@ -187,6 +189,7 @@ private:
   std::vector<Grace> grace_pinned_;  // over, but pinned
   std::unordered_map<u32, std::vector<PinHold>> pins_;  // by entry
   std::vector<u32> pendings_;              // PENDING entries
+  std::vector<PoolOffset> poll_lines_;     // of the wave being made
   std::vector<Response> responses_;
   std::unordered_map<u32, u64> scanned_version_;  // highest of each earlier epoch when taken over
   u32 scanned_epoch_ = 0;                         // the one looked at last, and its place above

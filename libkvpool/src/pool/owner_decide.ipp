@@ -82,7 +82,11 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
     index_.touch(found.visible);
     return MessageStatus::kExists;
   }
-  if (found.draining != kNoEntry) return revive(found.draining, ret);
+  if (found.draining != kNoEntry) {
+    const MessageStatus status = revive(found.draining, ret);
+    tell_sink(Decision::kStored, index_.entry(found.draining), slot);
+    return status;
+  }
   if (ns.quota_bytes != 0) {
     const u64 bytes = room_in(extent);
     while (ns_bytes_[body.ns] + bytes > ns.quota_bytes) {
@@ -91,7 +95,11 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
       evict(victim);
     }
   }
-  return insert(body, found, spot, ret);
+  const MessageStatus status = insert(body, found, spot, ret);
+  if (status == MessageStatus::kOk) {
+    tell_sink(Decision::kStored, index_.entry(static_cast<u32>(ret.entry)), slot);
+  }
+  return status;
 }
 
 // A doubt whose publication took effect and was evicted or removed since: it happened, once, and its
@@ -449,6 +457,9 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
         line.clear_version = media::make_version(epoch_, version_number_);
       }
       stats_.cleared += index_.clear_list(body.id);
+      if (options_.sink.fn) {
+        options_.sink.fn(options_.sink.arg, {.what = Decision::kCleared, .ns = body.id});
+      }
       ns_bytes_[body.id] = 0;
       if (static_cast<media::NsOp>(body.op) == media::NsOp::kRemove) {
         line.flags = 0;

@@ -17,10 +17,20 @@ void Owner<Env>::hide(u32 number, media::EntryState state) {
   index_.drop_parent(number);
   index_.set_state(number, state);
   pen_.write_entry_state(number, e);
+  tell_sink(state == media::EntryState::kDraining ? Decision::kEvicted : Decision::kRemoved, e,
+            DecisionEvent::kNobody);
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
   grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
   grace_bytes_ += entry_bytes(e);
   if (env_.mutant(Mutant::kGrantBeforeClear)) space_.detach(space_.locate(e.locator() * media::kLocatorUnit));
+}
+
+template <PoolEnv Env>
+void Owner<Env>::tell_sink(Decision what, const media::Entry &entry, u32 member) const {
+  if (!options_.sink.fn) return;
+  DecisionEvent event{what, member, entry.ns, entry.version, entry.payload_lines() * kLineBytes, {}};
+  std::memcpy(event.key.w, entry.key, sizeof event.key.w);
+  options_.sink.fn(options_.sink.arg, event);
 }
 
 template <PoolEnv Env>

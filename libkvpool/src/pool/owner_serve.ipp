@@ -58,18 +58,22 @@ u32 Owner<Env>::poll_members(bool all) {
   const bool bells = step_count_ % kDoorbellEvery == 0 || now - last_request_ns_ > kSpinNs;
   u32 polled[media::kMaxMembers];
   u32 count = 0;
-  mem.begin_wave();
+  poll_lines_.clear();
   for (u32 slot = 0; slot < members_.size(); ++slot) {
     MemberState &m = members_[slot];
     if (m.life != Life::kLive) continue;
     if (!all && now - m.served_ns > kHotNs) continue;
-    for (u32 i = 0; i < m.window; ++i) mem.flush(ring_line(m, i));
+    for (u32 i = 0; i < m.window; ++i) poll_lines_.push_back(ring_line(m, i));
     polled[count++] = slot;
   }
   if (bells) {
-    for (u32 host = 0; host < geo_.host_count; ++host) mem.flush(geo_.doorbell_at(host));
+    for (u32 host = 0; host < geo_.host_count; ++host) {
+      poll_lines_.push_back(geo_.doorbell_at(host));
+    }
   }
-  if (count == 0 && !bells) return 0;
+  if (poll_lines_.empty()) return 0;
+  mem.begin_wave();
+  flush_groups(mem, poll_lines_.data(), poll_lines_.size(), 1);
   mem.end_poll();
   u32 served = 0;
   for (u32 p = 0; p < count; ++p) {

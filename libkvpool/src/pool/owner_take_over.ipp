@@ -79,7 +79,7 @@ void Owner<Env>::load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *
   auto &mem = env_.memory();
   mem.begin_wave();
   if (!env_.mutant(Mutant::kScanWithoutAcquire)) {
-    for (u64 i = 0; i < lines; ++i) mem.flush(from + i * kLineBytes);
+    flush_groups(mem, &from, 1, lines);
   }
   mem.end_wave();
   for (u64 i = 0; i < lines; ++i) ret_good[i] = mem.load_line(from + i * kLineBytes, ret_lines[i]);

@@ -83,6 +83,23 @@ struct Pin {
   u64 expiry_ns = 0;  // on the holder's own clock
 };
 
+// A decision that others want to hear of (events). `member` is the slot that asked, or kNobody.
+enum class Decision : u8 { kStored, kEvicted, kRemoved, kCleared };
+struct DecisionEvent {
+  static constexpr u32 kNobody = 0xFFFF;
+  Decision what = Decision::kStored;
+  u32 member = kNobody;
+  u32 ns = 0;
+  u64 version = 0;
+  u64 payload_bytes = 0;
+  Key key{};
+};
+// Called by the owner's thread, before the decision is answered. Must be quick.
+struct DecisionSink {
+  void (*fn)(void *arg, const DecisionEvent &event) = nullptr;
+  void *arg = nullptr;
+};
+
 // What an owner has done; read by `kvpool serve`, the demo and the benchmarks.
 struct OwnerStats {
   u64 requests = 0, publications = 0, exists = 0, grants = 0, busy = 0, full = 0;
