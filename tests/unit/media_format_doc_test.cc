@@ -332,7 +332,8 @@ Test(media_format_doc, vectors) {
   sealer.seal(line, PoolOffset(1, 0x1000), 0x10);
   const MapRecord record{255, 0xBEEF, 20, kMapTainted, 7};
   const u64 words[] = {crc32c_u64(0xFFFFFFFFu, 0), identity_seed(0),
-                       sealer.seed(PoolOffset(0, 0x40), 0), sealer.seed(PoolOffset(1, 0x1000), 0x10),
+                       sealer.seed(PoolOffset(0, 0x40), 0),
+                       sealer.seed(PoolOffset(1, 0x1000), 0x10),
                        stored_crc(line)};
   for (u64 word : words) {
     cr_expect(text.find(row("| 0x%08llX |", static_cast<unsigned long long>(word))) < text.size());

@@ -382,7 +382,8 @@ struct PublishBody {
   u32 touch[2];      // entry numbers recently hit, plus one; 0: none
 };
 inline constexpr u8 kPublishReturnsExtent = 1;  // the extent is used up: it is the owner's again
-inline constexpr u8 kPublishAnswered = 2;  // kReportDoubt: an owner said OK; `touch` holds the version
+// kReportDoubt: an owner said OK; `touch` holds the version.
+inline constexpr u8 kPublishAnswered = 2;
 struct PublishAnswer {
   u64 entry;
   u64 version;
