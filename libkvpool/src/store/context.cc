@@ -233,7 +233,7 @@ int Context::serve(u64 until_ns, std::string *why) {
       how.name = "owner";
       result = member.join(how);
       if (result == 0) {
-        Owner owner(*env_, member);
+        Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
         result = owner.take_over(slot);
         if (result == 0) result = serve_once(owner, until_ns);
         member.leave();
@@ -253,6 +253,25 @@ int Context::serve(u64 until_ns, std::string *why) {
     return fail(why, result, address_ + ": no standby slot or no member slot is free");
   }
   return explain(result, why);
+}
+
+// In the serving thread: every decision becomes an event.
+void Context::on_decision(void *context, const pool::DecisionEvent &decision) {
+  Event event;
+  switch (decision.what) {
+    case pool::Decision::kStored: event.type = EventType::kStored; break;
+    case pool::Decision::kEvicted: event.reason = EventReason::kEvicted; break;
+    case pool::Decision::kRemoved: event.reason = EventReason::kRemoved; break;
+    case pool::Decision::kCleared: event.reason = EventReason::kCleared; break;
+  }
+  if (event.reason != EventReason::kNone) event.type = EventType::kRemoved;
+  if (decision.what == pool::Decision::kCleared) event.type = EventType::kCleared;
+  event.ns = decision.ns;
+  event.member = decision.member;
+  event.version = decision.version;
+  event.bytes = decision.payload_bytes;
+  event.key = decision.key;
+  static_cast<Context *>(context)->events_.write(event);
 }
 
 // Serves until the end, or until this owner is outbid (-ESTALE).

@@ -170,6 +170,7 @@ private:
   void keep();
   void rejoin();
   int serve_once(Owner &owner, u64 until_ns);
+  static void on_decision(void *context, const pool::DecisionEvent &decision);
   int take_standby(u32 &ret_slot);
   bool owner_gone(u32 my_slot);
   bool heartbeat_moves(u32 member_slot, u64 incarnation);
