@@ -80,6 +80,11 @@ int Namespace::create(const NsOptions &options, u64 deadline, std::string *why) 
   u32 other;
   media::NamespaceLine line;
   const int found = find_by_name(context_, name, other, line);
+  // Another member may have created it since we looked by fingerprint.
+  if (found == 0 && std::equal(fingerprint_.begin(), fingerprint_.begin() + sizeof line.fingerprint,
+                               line.fingerprint)) {
+    return 0;
+  }
   if (found == 0) {
     return fail(why, -EEXIST,
                 "namespace '" + name + "' exists with another description (model, dtype, layout, "
