@@ -173,3 +173,37 @@ Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout 
   cr_assert_geq(owner->stats().extents_reclaimed, 1u);
   cr_assert_not(a->begin_shard_write(b_incarnation), "nobody writes for the dead any more");
 }
+
+// Guards: members that each waited for more while they held some stopped the store for good.
+Test(pool_failure, members_that_want_many_blocks_do_not_stop_each_other, .timeout = 60) {
+  TestStore store(short_lease());
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2), b(store, 3), c(store, 4), d(store, 5);
+  const pool::NsRef ns = open_ns(a);
+  for (u64 k = 0; k < 2000; ++k) put_block(a, ns, k);  // leaves extents partly used
+  std::atomic<u32> failed{0};
+  const auto work = [&](LiveMember &m, u64 first) {
+    for (u64 round = 0; round < 30; ++round) {
+      pool::Block blocks[64];
+      if (m->reserve(64 * 1024, 64, m.in(10'000), blocks) != 0) {
+        ++failed;
+        continue;
+      }
+      pool::Publication p[64];
+      for (u64 i = 0; i < 64; ++i) {
+        p[i].key = make_key(first + round * 64 + i);
+        p[i].ns = ns;
+        p[i].block = blocks[i];
+        p[i].payload_lines = 1024;
+      }
+      m->publish(p, 64, m.in(10'000));
+    }
+  };
+  std::thread t1([&] { work(a, 10'000); }), t2([&] { work(b, 20'000); });
+  std::thread t3([&] { work(c, 30'000); }), t4([&] { work(d, 40'000); });
+  t1.join();
+  t2.join();
+  t3.join();
+  t4.join();
+  cr_assert_eq(failed, 0u);
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: every dialect of public traces is read as it was meant, and every bad line is refused by name.
-// How: small traces as text; each bad line alone, then skipped; the generator against itself.
+// Shows: every dialect of public traces is read as it was meant, and every bad line is refused by
+// name. How: small traces as text; each bad line alone, then skipped; the generator against itself.
 #include <criterion/criterion.h>
 
 #include <cerrno>
@@ -28,7 +28,8 @@ void refused(const std::string &line, const std::string &word) {
   std::string why;
   cr_assert_eq(parse(kMooncake + line + "\n", trace, why), -EBADMSG, "%s", line.c_str());
   cr_assert_eq(why.rfind("t.jsonl:3: ", 0), 0, "%s", why.c_str());
-  cr_assert(why.find(word) != std::string::npos, "'%s' does not say '%s'", why.c_str(), word.c_str());
+  cr_assert(why.find(word) != std::string::npos, "'%s' does not say '%s'", why.c_str(),
+            word.c_str());
   cr_assert(trace.requests.empty(), "a refused trace must leave the result alone");
   cr_assert_eq(parse(kMooncake + line + "\n", trace, why, true), 0);
   cr_assert_eq(trace.bad_lines, 1);
@@ -109,8 +110,9 @@ Test(trace, refuses_bad_lines_by_name) {
           "\"input_length\"");
   refused(R"({"timestamp": 1, "input_length": 99999999999, "output_length": 1, "hash_ids": []})",
           "more than");
-  refused(R"({"timestamp": 99999999999999999999, "input_length": 1, "output_length": 1, "hash_ids": []})",
-          "\"timestamp\"");
+  refused(
+      R"({"timestamp": 99999999999999999999, "input_length": 1, "output_length": 1, "hash_ids": []})",
+      "\"timestamp\"");
   refused(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": 5})",
           "expected a list");
   refused(R"({"timestamp": 1, "input_length": 600, "output_length": 1, "hash_ids": [1, "x"]})",

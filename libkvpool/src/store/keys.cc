@@ -180,7 +180,7 @@ KeyMaker::~KeyMaker() = default;
 
 int KeyMaker::hash(u32 kind, const void *a, u64 a_bytes, const void *b, u64 b_bytes,
                    Key &ret_key) noexcept {
-  if (!ok_) return -EIO;
+  if (!ok_) return error();
   u8 out[32];
   engine_->set_kind(kind);
   const bool good = engine_->kind == HashKind::kSha256

@@ -76,11 +76,13 @@ public:
   KeyMaker &operator=(const KeyMaker &) = delete;
 
   bool ok() const { return ok_; }
+  // Why not: -ENOMEM, or -ENOTSUP when this OpenSSL lacks the hash.
+  int error() const { return ok_ ? 0 : engine_ == nullptr ? -ENOMEM : -ENOTSUP; }
 
   // Key of the block of `tokens` behind `parent` (null: it is the first). 0 or -EIO.
   int chain(const Key *parent, std::span<const u32> tokens, Key &ret_key) noexcept;
 
-  // Key for an engine's own key bytes, 1 to kWrappedBytesMax. 0, -EINVAL or -EIO.
+  // Key for an engine's own key bytes, 1 to kWrappedBytesMax. 0, -EINVAL, -EIO, error().
   int wrap(std::span<const u8> bytes, Key &ret_key) noexcept;
 
 private:

@@ -58,7 +58,11 @@ int Namespace::open(Context &context, const NsOptions &options,
     return fail(why, -EIO, "namespace: this OpenSSL has no SHA-256");
   }
   const KeyMaker probe(ns->fingerprint_, 0, options.description.hash);
-  if (!probe.ok()) return fail(why, -ENOTSUP, "namespace: this OpenSSL lacks the hash asked for");
+  if (!probe.ok()) {
+    return fail(why, probe.error(), probe.error() == -ENOMEM
+                                        ? "no memory"
+                                        : "namespace: this OpenSSL lacks the hash asked for");
+  }
   const u64 deadline = deadline_of(options.deadline_ns);
   u32 id = 0;
   media::NamespaceLine line;

@@ -186,6 +186,13 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
         r.ns.id != ns.ref().id) {
       return fail(why, -EINVAL, "publish: a ticket of another namespace");
     }
+  }
+  for (u64 i = 0; i < count; ++i) {
+    Reservation r;
+    if (!context.reservations().find(tickets[i].slot, tickets[i].generation, r)) {
+      return fail(why, -EKEYEXPIRED, "publish: this reservation was aborted or lost meanwhile");
+    }
+    publications[i] = pool::Publication{};
     const int err = ready_publication(context, r, *scratch, publications[i]);
     if (err == -EINPROGRESS) {
       return fail(why, err, "publish: block " + std::to_string(i) + " has a shard that is not done");

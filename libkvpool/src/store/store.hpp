@@ -107,8 +107,9 @@ public:
              blocks[done + n].payload_bytes == blocks[done].payload_bytes) {
         ++n;
       }
-      if (int err = put_window(ns, blocks.subspan(done, n), deadline, scratch)) return err;
-      done += n;
+      const int tried = put_window(ns, blocks.subspan(done, n), deadline, scratch);
+      if (tried < 0) return tried;
+      done += static_cast<u32>(tried);
     }
     return 0;
   }
@@ -199,24 +200,20 @@ private:
 
   // ---- put ---------------------------------------------------------------------------------------
 
-  // reserve, write, drain, publish (proto 9).
+  // reserve, write, drain, publish (proto 9). How many of the first blocks were tried, or an error.
   int put_window(pool::NsRef ns, std::span<PutBlock> blocks, u64 deadline, Scratch &scratch) {
     const media::BlockShape shape = media::block_shape(blocks[0].payload_bytes, 1);
     pool::Block reserved[kPutWindow];
-    u32 n = static_cast<u32>(blocks.size());
-    int err = member_.reserve(shape.block_bytes(), n, deadline, reserved);
-    if (err == -ENOSPC && n > 1) {  // room for all of them together there is not: one by one
-      for (u64 i = 0; i < blocks.size(); ++i) {
-        if (int e = put_window(ns, blocks.subspan(i, 1), deadline, scratch)) return e;
-      }
-      return 0;
-    }
-    if (err == -ENOSPC) {
+    const int got = member_.reserve_some(shape.block_bytes(), static_cast<u32>(blocks.size()),
+                                         deadline, reserved);
+    if (got == -ENOSPC) {
       blocks[0].status = BlockStatus::kFull;
       blocks[0].error = -ENOSPC;
-      return 0;
+      return 1;
     }
-    if (err) return err;
+    if (got < 0) return got;
+    const u32 n = static_cast<u32>(got);
+    int err = 0;
     pool::Publication publications[kPutWindow];
     u32 which[kPutWindow];
     u32 ready = 0;
@@ -246,7 +243,7 @@ private:
     for (u32 j = 0; j < ready; ++j) {
       finish_put(blocks[which[j]], publications[j]);
     }
-    return err;
+    return err ? err : static_cast<int>(n);
   }
 
   void finish_put(PutBlock &block, const pool::Publication &p) {
