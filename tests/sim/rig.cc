@@ -116,7 +116,9 @@ Actor &Rig::add_actor(u32 host, const std::string &name) {
 }
 
 void Rig::renewed(Actor &actor, Time begun) {
-  actor.entitled_until = begun + u64{options_.lease_ms} * kMs / 1000 * 960;
+  const Time lease = u64{options_.lease_ms} * kMs;
+  actor.entitled_until = begun + lease / 1000 * 960;
+  actor.lease_latest = sim_.now() + lease / 1000 * 980;
 }
 
 bool Rig::join(Actor &actor, u8 standby_slot) {
@@ -176,7 +178,7 @@ void Rig::watch_owner(Actor &actor) {
     const bool gone = other.incarnation != incarnation ||
                       other.state == static_cast<u8>(media::MemberState::kLeft);
     const bool still = gone || actor.env->now_ns() - seen > u64{options_.lease_ms} * kMs;
-    const bool rash = sim_.allows(Feature::kPause) && sim_.rng().chance(20);
+    const bool rash = sim_.allows(Feature::kPause) && sim_.rng().chance(options_.rash_permille);
     if (still || rash) {
       if (rash && !still) SIM_MARK("rival suspects a living owner");
       return;
@@ -221,6 +223,7 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
           sim_.note("op take over", actor.owner->epoch(), static_cast<u64>(err));
           if (err == 0) {
             SIM_MARK("store taken over");
+            ++takeovers_;
             serve(actor);
           } else if (err == -ESTALE) {
             if (actor.member->rejoin() == 0) renewed(actor, sim_.now());
@@ -267,12 +270,16 @@ void Rig::lease_thread(Actor &actor) {
     const Time begun = sim_.now();
     const int err = actor.member->tick();
     if (err == 0) {
+      if (begun > actor.lease_latest) {
+        sim_.fail("%s renews a lease that was over", actor.name.c_str());
+      }
       renewed(actor, begun);
     } else if (err == -ESTALE) {
       actor.entitled_until = 0;
       actor.disturbed = true;
       std::erase_if(writers_, [&](const auto &w) { return w.second == &actor; });
-      if (actor.writing == 0 && actor.member->rejoin() == 0) renewed(actor, sim_.now());
+      const Time now = sim_.now();
+      if (actor.writing == 0 && actor.member->rejoin() == 0) renewed(actor, now);
     }
     actor.env->sleep_ns(u64{options_.lease_ms} * kMs / 8);
   }

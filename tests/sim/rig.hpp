@@ -34,6 +34,10 @@ struct RigOptions {
   u32 keys = 12;
   u64 key_salt = 0;
   u64 call_ns = 400'000'000;  // deadline of one call
+  u64 slow_ns = 0;            // a reader may stop this long between its steps; 0: three graces
+  u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing
+  u32 rash_permille = 20;     // a standby suspects a living owner, a look
+  bool strict_grace = false;  // nothing is removed: a read within the grace cannot fail
   // Weights of a member's operations.
   u32 put = 40, get = 40, remove = 5, pin = 0, clear = 0, idle = 15;
 };
@@ -57,6 +61,7 @@ struct Actor {
   bool doomed = false;       // killed, or about to be
   bool disturbed = false;    // killed, or lost its lease, at some time
   Time entitled_until = 0;  // true time until which its lease lasts whatever its clock says
+  Time lease_latest = 0;    // and after which it is over whatever its clock says
   u32 writing = 0;  // threads between the check of the lease and the drain: no new life meanwhile
   u64 puts = 0, gets = 0, hits = 0;
 };
@@ -119,7 +124,7 @@ private:
   };
   bool read_medium(MediumView &view) const;
   std::string space_text() const;
-  void check_kept(u64 key, bool found);
+  void check_kept(u64 key, Time before);
 
   void check_deadline(const Actor &actor, const char *call, Time begun, Time paused_before);
   void take_block(Actor &actor, u64 address);
@@ -127,8 +132,10 @@ private:
   PoolOffset payload_at(const pool::Session &session, u64 address, u64 line) const;
   void poke(PoolOffset at, Line line, u32 epoch);
   bool copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy);
-  void judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
+  // False: damaged, and the block is known to be tainted, so that a check would have told.
+  bool judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
              Time begun);
+  void dawdle(Actor &actor);
 
   Sim &sim_;
   RigOptions options_;
@@ -140,6 +147,7 @@ private:
   std::map<u64, Actor *> writer_of_;  // of each nonce
   std::map<u64, u64> removals_;       // calls of remove by key, whatever came of them
   bool cleared_ = false;
+  u32 takeovers_ = 0;
   bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do

@@ -76,6 +76,15 @@ int Rig::put(Actor &actor, u64 key) {
       release_block(actor, block.address);
       return -ESTALE;
     }
+    if (sim_.now() > actor.lease_latest) {
+      sim_.fail("%s writes after its lease", actor.name.c_str());
+    }
+    if (sim_.rng().chance(options_.freeze_permille)) {
+      SIM_MARK("stopped between lease check and store");
+      const Time lease = u64{options_.lease_ms} * 1'000'000;
+      sim_.pause(actor.process, sim_.rng().between(lease / 2, 5 * lease));
+      sim_.yield();
+    }
     const Line line = payload_line(key, nonce, i);
     mem.stream_lines(payload_at(session, block.address, i), &line, 1, nullptr, 0);
   }
@@ -116,22 +125,38 @@ int Rig::get(Actor &actor, u64 key) {
   pool::Hit hit;
   int err = member.lookup(actor.ns, &wanted, 1, {}, &hit);
   if (err) return err;
-  if (hit.presence != pool::Presence::kHit) return -ENOENT;
+  if (hit.presence != pool::Presence::kHit) {
+    if (takeovers_ == 1 && hit.presence == pool::Presence::kMiss) check_kept(key, begun);
+    return -ENOENT;
+  }
   sim_.note("op hit", key, hit.version);
+  dawdle(actor);
   std::vector<Line> copy;
   const bool readable = copy_block(actor, hit, copy);
-  if (sim_.rng().chance(150)) actor.env->sleep_ns(sim_.rng().below(options_.grace_us * 3000));
+  dawdle(actor);
   bool valid = false;
   err = member.validate(&hit, 1, &valid);
   if (err) return err;
   if (!valid) {
     SIM_MARK("copy not validated");
+    const Time took = sim_.now() - begun;
+    const Time grace = u64{options_.grace_us} * 900 - u64{options_.delta_us} * 1000;
+    if (options_.strict_grace && took < grace) {
+      sim_.fail("key %llu: a read of %llu us fails, the grace is %u us", ull(key),
+                ull(took / 1000), options_.grace_us);
+    }
     return -EAGAIN;
   }
   if (!readable) return -EIO;
-  judge(actor, key, hit, copy, begun);
   ++actor.hits;
-  return 0;
+  return judge(actor, key, hit, copy, begun) ? 0 : -EILSEQ;
+}
+
+// Readers are slow now and then, mostly about as long as a grace.
+void Rig::dawdle(Actor &actor) {
+  if (!sim_.rng().chance(150)) return;
+  const u64 longest = options_.slow_ns ? options_.slow_ns : u64{options_.grace_us} * 3000;
+  actor.env->sleep_ns(sim_.rng().below(longest));
 }
 
 bool Rig::copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy) {
@@ -145,21 +170,32 @@ bool Rig::copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy
   mem.begin_wave();
   mem.flush_lines(from, lines);
   mem.end_wave();
-  return mem.fetch_lines(copy.data(), from, lines, kNoOffset, nullptr, 0);
+  const u64 first = sim_.rng().below(lines + 1);
+  bool readable = mem.fetch_lines(copy.data(), from, first, kNoOffset, nullptr, 0);
+  if (first < lines) dawdle(actor);
+  readable &= mem.fetch_lines(copy.data() + first, from + first * kLineBytes, lines - first,
+                              kNoOffset, nullptr, 0);
+  return readable;
 }
 
-void Rig::judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
+bool Rig::judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
                 Time begun) {
   u64 nonce = 0;
   const std::string wrong =
       history_.judge(key, copy.data(), copy.size(), begun, sim_.now(), nonce);
+  const bool other = wrong.empty() && hit.check_hash != nonce;
+  if (hit.tainted && (!wrong.empty() || other)) {
+    SIM_MARK("damage on a tainted block, as a check would tell");
+    return false;
+  }
   if (!wrong.empty()) {
     sim_.fail("%s, key %llu: %s", actor.name.c_str(), ull(key), wrong.c_str());
   }
-  if (hit.check_hash != nonce) {
+  if (other) {
     sim_.fail("%s, key %llu: entry says nonce %llu, bytes say %llu", actor.name.c_str(), ull(key),
               ull(hit.check_hash), ull(nonce));
   }
+  return true;
 }
 
 int Rig::remove(Actor &actor, u64 key) {
@@ -195,6 +231,7 @@ int Rig::hold_pinned(Actor &actor, u64 key) {
   actor.env->sleep_ns(sim_.rng().below(u64{ttl_ms} * 1'200'000));
   std::vector<Line> copy;
   const bool before = actor.env->now_ns() <= pin.expiry_ns && member.alive();
+  dawdle(actor);
   const bool readable = copy_block(actor, pin.hit, copy);
   const bool late = actor.env->mutant(pool::Mutant::kPinCheckBeforeUse) ? !before
                     : actor.env->now_ns() > pin.expiry_ns || !member.alive();
@@ -203,9 +240,9 @@ int Rig::hold_pinned(Actor &actor, u64 key) {
     member.unpin(pin);
     return -ETIME;
   }
-  if (readable) judge(actor, key, pin.hit, copy, begun);
+  const bool right = !readable || judge(actor, key, pin.hit, copy, begun);
   member.unpin(pin);
-  return 0;
+  return right ? 0 : -EILSEQ;
 }
 
 int Rig::clear(Actor &actor) {

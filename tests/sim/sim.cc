@@ -260,6 +260,7 @@ void Sim::step(Time cost, const char *what, u64 a, u64 b) {
   Thread &thread = *threads_[current_];
   Process &process = processes_[thread.process];
   if (process.kill_countdown && --process.kill_countdown == 0) {
+    if (process.takes_host_along) crash_host(process.host);
     kill(thread.process);
     leave();
   }
@@ -375,6 +376,11 @@ void Sim::kill(ProcessId process) {
 
 void Sim::kill_after(ProcessId process, u64 verbs) {
   processes_[process].kill_countdown = verbs;
+}
+
+void Sim::crash_host_after(ProcessId process, u64 verbs) {
+  processes_[process].takes_host_along = true;
+  kill_after(process, verbs);
 }
 
 void Sim::pause(ProcessId process, Time ns) {

@@ -107,6 +107,7 @@ public:
   // --- faults ----------------------------------------------------------------------------------
   void kill(ProcessId process);             // SIGKILL: what it executed still drains
   void kill_after(ProcessId process, u64 verbs);
+  void crash_host_after(ProcessId process, u64 verbs);  // its host loses power at that verb
   void pause(ProcessId process, Time ns);   // SIGSTOP for a while
   void crash_host(u32 host);                // power loss; its processes die
   bool alive(ProcessId process) const { return processes_[process].alive; }
@@ -156,6 +157,7 @@ private:
     Time paused_until = 0;
     Time paused_total = 0;
     u64 kill_countdown = 0;
+    bool takes_host_along = false;
     std::vector<ThreadId> threads;
   };
   struct HostClock {

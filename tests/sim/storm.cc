@@ -22,6 +22,7 @@ struct Storm {
   bool kill_owner = false;
   bool pause_owner = false;
   bool crash_hosts = false;
+  bool poison_claims = false;
   u32 strikes = 3;
 };
 
@@ -58,6 +59,16 @@ void strike(Rig &rig, const Storm &storm) {
     SIM_MARK("process killed");
     rig.disturb(victim);
     victim.doomed = true;
+    if (owner && storm.crash_hosts && sim.allows(Feature::kHostCrash) && sim.rng().chance(500)) {
+      SIM_MARK("owner's host lost its power");
+      for (const auto &actor : actors) {
+        if (actor->host != victim.host || actor->name == "inspector") continue;
+        rig.disturb(*actor);
+        actor->doomed = true;
+      }
+      sim.crash_host_after(victim.process, 1 + sim.rng().below(600));
+      return;
+    }
     if (sim.rng().chance(700)) {
       sim.kill_after(victim.process, 1 + sim.rng().below(600));
     } else {
@@ -89,11 +100,30 @@ void strike_host(Rig &rig, const Storm &storm) {
   sim.crash_host(host);
 }
 
+// One copy of a claim or identity line goes bad; the other one must do.
+void poison(Rig &rig) {
+  Sim &sim = rig.sim();
+  const media::Geometry &geo = rig.geometry();
+  const u32 copy = static_cast<u32>(sim.rng().below(2));
+  const u32 slot = static_cast<u32>(sim.rng().below(geo.standby_count + 1));
+  const auto at = [&](u32 c) {
+    return slot == geo.standby_count ? geo.identity_at(c) : geo.claim_at(c, slot);
+  };
+  if (sim.world().poisoned(at(1 - copy))) return;
+  SIM_MARK("one copy of a line poisoned");
+  sim.note("op poison", copy, slot);
+  sim.world().set_poison(at(copy));
+}
+
 void nemesis(Rig &rig, const Storm &storm) {
   Sim &sim = rig.sim();
   for (u32 i = 0; i < storm.strikes && !rig.calm(); ++i) {
     sim.sleep_true(sim.rng().below(u64{1} << sim.rng().between(16, 23)));
     if (rig.calm()) return;
+    if (storm.poison_claims && sim.allows(Feature::kPoison) && sim.rng().chance(500)) {
+      poison(rig);
+      continue;
+    }
     if (storm.crash_hosts && sim.rng().chance(150)) {
       strike_host(rig, storm);
     } else {
@@ -172,6 +202,52 @@ void all_faults(Sim &sim) {
                   .crash_hosts = true, .strikes = 6});
 }
 
+// Two blocks an extent, short graces, slow readers: what is read is often somebody else's by then.
+void reuse_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .block_bytes = 1 << 20, .grace_us = 300, .keys = 8,
+                          .slow_ns = 4 * kMs, .put = 45, .get = 30, .remove = 20, .idle = 5},
+                  .members = 3, .ops = 30, .strikes = 0});
+}
+
+// Nothing is removed, much is evicted: who reads within the grace succeeds.
+void grace_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .block_bytes = 1 << 20, .keys = 12, .slow_ns = 2 * kMs,
+                          .strict_grace = true, .put = 50, .get = 45, .remove = 0, .idle = 5},
+                  .members = 3, .ops = 30, .strikes = 0});
+}
+
+// The store changes hands all the time, between owners that both live.
+void handover_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 3, .block_bytes = 1 << 20, .lease_ms = 10, .grace_us = 300,
+                          .keys = 8, .slow_ns = 20 * kMs, .rash_permille = 250,
+                          .put = 45, .get = 30, .remove = 5, .pin = 5, .idle = 15},
+                  .members = 3, .ops = 30, .standbys = 1, .pause_members = true,
+                  .pause_owner = true, .strikes = 4});
+}
+
+// Writers stop between looking at their lease and storing, and go on long after.
+void zombie_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .block_bytes = 1 << 20, .lease_ms = 10, .grace_us = 300,
+                          .keys = 8, .freeze_permille = 30, .put = 50, .get = 30, .idle = 20},
+                  .members = 3, .ops = 30, .kill_members = true, .strikes = 2});
+}
+
+// Claim and identity lines go bad, one copy at a time, while owners change.
+void poison_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 4, .lease_ms = 10, .keys = 8, .rash_permille = 150, .put = 45,
+                          .get = 40, .remove = 5, .idle = 10},
+                  .members = 2, .ops = 20, .standbys = 1, .kill_owner = true,
+                  .poison_claims = true, .strikes = 8});
+}
+
+// The same small index while the owner's host loses power.
+void index_crash_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.hosts = 4, .extents = 4, .block_bytes = 512 << 10, .lines_per_block = 1,
+                          .lease_ms = 10, .keys = 30, .put = 70, .get = 20, .remove = 2},
+                  .members = 2, .ops = 24, .standbys = 1, .kill_owner = true, .crash_hosts = true,
+                  .strikes = 2});
+}
+
 // A full store whose owners change: publications in doubt meet evictions and removals.
 void doubt_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30, .put = 65, .get = 20,
@@ -190,6 +266,12 @@ constexpr Scenario kStorms[] = {
     {"member-faults", "members are killed, or stopped for longer than their lease", member_faults, 4},
     {"owner-faults", "owners are killed or stopped, a standby takes over", owner_faults, 5},
     {"doubt", "a full store whose owners change: publications in doubt", doubt_storm, 4},
+    {"reuse", "slow readers of blocks that are soon another key's", reuse_storm, 4},
+    {"grace", "reads within the grace of an evicted block succeed", grace_storm, 2},
+    {"handover", "the store changes hands between owners that both live", handover_storm, 5},
+    {"zombie", "writers stop between looking at their lease and storing", zombie_storm, 4},
+    {"poison", "single copies of claim and identity lines go bad", poison_storm, 3},
+    {"index-crash", "a small index, and the owner's host loses power", index_crash_storm, 3},
     {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
 };
 
