@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// lookup_keys, roundtrips_* and scale_*: what finding and storing small blocks costs, in time, in
+// serial round trips, and as the store grows.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <random>
+
+#include "bench/figures.hpp"
+#include "bench/rig.hpp"
+
+namespace kvpool::tools::bench {
+namespace {
+
+constexpr u64 kMiB = u64{1} << 20;
+constexpr double kHugeShare = 0.9;
+constexpr u64 kBatch = 128;
+constexpr u64 kSmallBlock = 4096;
+
+// A sparse store of 4 KiB blocks with `entries` of them published.
+StoreShape index_of(u64 entries) {
+  return {.bytes = entries * kSmallBlock * 5 / 4 + entries * 640 + 256 * kMiB,
+          .block_bytes = kSmallBlock,
+          .sparse = true};
+}
+
+// Random keys of those published, prepared outside the time.
+class Keys {
+public:
+  explicit Keys(u64 seed) : random_(seed) {}
+  const std::vector<kvpool_key> &draw(u64 count, u64 entries) {
+    keys_.resize(count);
+    for (kvpool_key &key : keys_) key = plain_key(random_() % entries);
+    return keys_;
+  }
+
+private:
+  std::mt19937_64 random_;
+  std::vector<kvpool_key> keys_;
+};
+
+void must_find(const ApiStore &store, const kvpool_key *keys, u64 n, kvpool_hit *hits) {
+  const int found = kvpool_lookup(store.ns(), keys, n, 0, 0, hits);
+  if (store.checked_call(found, "lookup") != static_cast<int>(n)) {
+    fail(kExitFailed, "lookup", "a published key was not found");
+  }
+}
+
+// Nanoseconds a key, in batches.
+double lookup_ns(const ApiStore &store, const std::vector<kvpool_key> &keys) {
+  std::array<kvpool_hit, kBatch> hits;
+  const u64 start = now_ns();
+  for (u64 at = 0; at + kBatch <= keys.size(); at += kBatch) {
+    must_find(store, &keys[at], kBatch, hits.data());
+  }
+  return static_cast<double>(now_ns() - start) / static_cast<double>(keys.size() / kBatch * kBatch);
+}
+
+class Lookup final : public Group {
+public:
+  explicit Lookup(const Effort &effort)
+      : keys_per_turn_(effort.of(512 * 1024)), store_(index_of(kEntries)), bare_(kRegion, true) {
+    PoolMember filler(store_.file().address());
+    fill(filler, ns_ref(store_), 0, kEntries);
+  }
+
+  Turn turn(std::string_view) override {
+    const kvpool_stats before = store_.stats();
+    const auto &keys = keys_.draw(keys_per_turn_, kEntries);
+    Turn ret;
+    ret.value = 1e3 / lookup_ns(store_, keys);
+    const kvpool_stats after = store_.stats();
+    counts_ = Json();
+    const double calls = static_cast<double>(keys_per_turn_ / kBatch);
+    counts_["lines_acquired_per_call"] =
+        static_cast<double>(after.lines_acquired - before.lines_acquired) / calls;
+    counts_["round_trips_per_call"] =
+        static_cast<double>(after.round_trips - before.round_trips) / calls;
+    counts_["entries"] = kEntries;
+    ret.baseline =
+        bare_.random_lines_per_second(4 * kBatch, keys_per_turn_ / kBatch) / 4 / 1e6;
+    return ret;
+  }
+
+  Json details(std::string_view) override { return counts_; }
+  bool huge_pages() override { return huge_share() >= kHugeShare; }
+
+private:
+  static constexpr u64 kEntries = 2'000'000;
+  static constexpr u64 kRegion = kEntries * 3 * kLineBytes;  // as large as the index
+
+  const u64 keys_per_turn_;
+  ApiStore store_;
+  BareLoops bare_;
+  Keys keys_{3};
+  Json counts_;
+};
+
+// Counts, not times: the same on every machine.
+class RoundTrips final : public Group {
+public:
+  explicit RoundTrips(const Effort &effort)
+      : store_({.bytes = 256 * kMiB, .block_bytes = 64 * 1024, .verify = KVPOOL_VERIFY_ALWAYS}),
+        calls_(effort.of(64)), data_(kBytes) {
+    for (u64 i = 0; i < kBatch; ++i) {
+      keys_.push_back(store_.key(i));
+      put(keys_.back());
+    }
+  }
+
+  Turn turn(std::string_view figure) override {
+    std::vector<double> counted, round_trips, data;
+    std::array<kvpool_hit, kBatch> hits;
+    for (u64 i = 0; i < calls_; ++i) {
+      const kvpool_key fresh = store_.key(next_);
+      const kvpool_stats before = store_.stats();
+      if (figure == "roundtrips_lookup") {
+        must_find(store_, keys_.data(), kBatch, hits.data());
+      } else if (figure == "roundtrips_get") {
+        const int got = kvpool_get(store_.ns(), &keys_[i % kBatch], data_.data(), kBytes, 0);
+        if (store_.checked_call(got, "get") != 1) fail(kExitFailed, "get", "a block is not there");
+      } else {
+        put(fresh);
+        ++next_;
+      }
+      const kvpool_stats after = store_.stats();
+      const bool pairs = figure == "roundtrips_put";
+      counted.push_back(static_cast<double>(pairs ? after.message_pairs - before.message_pairs
+                                                  : after.round_trips - before.round_trips));
+      round_trips.push_back(static_cast<double>(after.round_trips - before.round_trips));
+      data.push_back(static_cast<double>(after.data_waves - before.data_waves));
+    }
+    counts_ = Json();
+    counts_["round_trips"] = median(round_trips);
+    counts_["data_waves"] = median(data);
+    Turn ret;
+    // The median call: now and then one also fetches an extent, or meets a renewal of the lease.
+    ret.value = median(counted);
+    ret.baseline = figure == "roundtrips_get" ? 2 : 1;
+    return ret;
+  }
+
+  Json details(std::string_view) override { return counts_; }
+  bool huge_pages() override { return huge_share() >= kHugeShare; }
+
+private:
+  static constexpr u64 kBytes = 64 * 1024;
+
+  void put(const kvpool_key &key) {
+    const int stored = kvpool_put(store_.ns(), &key, data_.data(), kBytes, 0);
+    if (store_.checked_call(stored, "put") != 1) fail(kExitFailed, "put", "a new key was there");
+  }
+
+  ApiStore store_;
+  const u64 calls_;
+  std::vector<char> data_;
+  std::vector<kvpool_key> keys_;
+  u64 next_ = u64{1} << 32;
+  Json counts_;
+};
+
+// Two stores that differ in one thing. A turn measures lookup and put on both; the figure is the one
+// that grew more in that turn.
+class Pair {
+public:
+  Pair(ApiStore &large, u64 large_entries, ApiStore &small, u64 small_entries, const Effort &effort)
+      : sides_{Side{large, large_entries}, Side{small, small_entries}}, effort_(effort),
+        data_(kPayload, 'x') {}
+
+  Turn turn() {
+    double lookup[2], put[2];
+    for (int i = 0; i < 2; ++i) {
+      lookup[i] = lookup_ns(sides_[i].store, keys_.draw(effort_.of(128 * 1024), sides_[i].entries)) *
+                  kBatch / 1e3;
+      put[i] = put_us(sides_[i]);
+    }
+    lookups_.push_back(lookup[0] / lookup[1]);
+    puts_.push_back(put[0] / put[1]);
+    if (lookups_.back() >= puts_.back()) return {lookup[0], lookup[1]};
+    return {put[0], put[1]};
+  }
+
+  Json details() const {
+    Json ret;
+    ret["lookup_ratio"] = median(lookups_);
+    ret["put_ratio"] = median(puts_);
+    ret["lookup_keys"] = kBatch;
+    ret["put_bytes"] = kPayload;
+    return ret;
+  }
+
+private:
+  static constexpr u64 kPayload = 63 * kLineBytes;
+  struct Side {
+    ApiStore &store;
+    u64 entries;
+    u64 next = u64{1} << 40;
+    std::vector<kvpool_key> stored = {};
+  };
+
+  // Median microseconds of a put that the owner answers.
+  double put_us(Side &side) {
+    side.store.remove(side.stored);
+    side.stored.clear();
+    std::vector<double> took;
+    for (u64 i = 0; i < effort_.of(2000); ++i) {
+      const kvpool_key key = plain_key(side.next++);
+      const u64 start = now_ns();
+      const int stored = kvpool_put(side.store.ns(), &key, data_.data(), kPayload, 0);
+      took.push_back(static_cast<double>(now_ns() - start) / 1e3);
+      if (side.store.checked_call(stored, "put") != 1) fail(kExitFailed, "put", "not stored");
+      side.stored.push_back(key);
+    }
+    return median(std::move(took));
+  }
+
+  std::array<Side, 2> sides_;
+  const Effort effort_;
+  std::vector<char> data_;
+  Keys keys_{5};
+  std::vector<double> lookups_, puts_;
+};
+
+class Entries final : public Group {
+public:
+  explicit Entries(const Effort &effort)
+      : large_(index_of(kLarge)), small_(index_of(kSmall)),
+        pair_(large_, kLarge, small_, kSmall, effort) {
+    for (const auto &[store, entries] : {std::pair{&large_, kLarge}, std::pair{&small_, kSmall}}) {
+      PoolMember filler(store->file().address());
+      fill(filler, ns_ref(*store), 0, entries);
+    }
+  }
+  Turn turn(std::string_view) override { return pair_.turn(); }
+  Json details(std::string_view) override { return pair_.details(); }
+  bool huge_pages() override { return huge_share() >= kHugeShare; }
+
+private:
+  static constexpr u64 kLarge = 4'000'000;
+  static constexpr u64 kSmall = 64'000;
+  ApiStore large_, small_;
+  Pair pair_;
+};
+
+class Members final : public Group {
+public:
+  explicit Members(const Effort &effort)
+      : large_(kShape), small_(kShape),
+        idle_(kOwnerCpu, "members " + std::to_string(kIdle) + " " + large_.file().address()),
+        pair_(large_, kEntries, small_, kEntries, effort) {
+    for (ApiStore *store : {&large_, &small_}) {
+      PoolMember filler(store->file().address());
+      fill(filler, ns_ref(*store), 0, kEntries);
+    }
+    await_members();
+  }
+  Turn turn(std::string_view) override { return pair_.turn(); }
+  Json details(std::string_view) override { return pair_.details(); }
+  bool huge_pages() override { return huge_share() >= kHugeShare; }
+
+private:
+  static constexpr u64 kEntries = 16'000;
+  static constexpr u32 kIdle = 63;  // on hosts of their own, beside the one that works
+  static constexpr StoreShape kShape{.bytes = 512 * kMiB, .block_bytes = kSmallBlock, .hosts = 8};
+
+  // The idle ones take their slots one after the other.
+  void await_members();
+
+  ApiStore large_, small_;
+  Child idle_;
+  Pair pair_;
+};
+
+void Members::await_members() {
+  const u64 deadline = now_ns() + 60'000'000'000;
+  PoolMember watcher(large_.file().address());
+  const media::Geometry &geo = watcher.member().geometry();
+  auto &memory = watcher.context().env().memory();
+  for (;;) {
+    u32 joined = 0;
+    for (u32 slot = 0; slot < geo.member_count(); ++slot) {
+      if (geo.host_of(slot) == 0) continue;
+      Line line;
+      memory.acquire(geo.member_at(slot), kLineBytes);
+      if (!memory.load_line(geo.member_at(slot), line)) continue;
+      if (!watcher.member().claims().sealer().intact(line, geo.member_at(slot), 0)) continue;
+      const auto member = media::from_line<media::MemberLine>(line);
+      joined += member.state == static_cast<u8>(media::MemberState::kJoined);
+    }
+    if (joined >= kIdle) return;
+    if (now_ns() > deadline) fail(kExitFailed, "64 members", "do not all join in time");
+    usleep(20'000);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Group> make_lookup(const Effort &e) { return std::make_unique<Lookup>(e); }
+std::unique_ptr<Group> make_roundtrips(const Effort &e) { return std::make_unique<RoundTrips>(e); }
+std::unique_ptr<Group> make_entries(const Effort &e) { return std::make_unique<Entries>(e); }
+std::unique_ptr<Group> make_members(const Effort &e) { return std::make_unique<Members>(e); }
+
+}  // namespace kvpool::tools::bench
