@@ -56,9 +56,15 @@ void Owner<Env>::watch_members() {
     }
     const auto said = media::from_line<media::MemberLine>(line);
     if (said.state == static_cast<u8>(media::MemberState::kLeft)) {
-      if (m.life == Life::kLive && m.incarnation == said.incarnation) {
+      // Of the incarnation we know, or of a later one that joined and left between two looks: either
+      // proves all earlier ones QUIET.
+      if (m.life == Life::kLive) {
+        if (m.incarnation != said.incarnation) env_.mark("slot_taken_again");
         ++stats_.members_left;
         bury(slot, true);
+      }
+      for (Quarantine &q : quarantine_) {
+        if (q.slot == slot) q.quiet = true;
       }
       continue;
     }

@@ -308,8 +308,9 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
   owner.stop();
   if (result == 0) events_.remove(geometry_.uuid);
   events_.close();
+  // What it did stays to be read; what it owned is another's from now on.
   std::lock_guard guard(numbers_mutex_);
-  numbers_valid_ = false;
+  numbers_.free_bytes = numbers_.entries = 0;
   return result;
 }
 
