@@ -41,9 +41,10 @@ int cmd_info(const Args &args) {
                                     number("members_per_host"), number("standbys"))});
   table.row({"times", fmt::format("lease {} ms, grace {} us, delta {} us", number("lease_ms"),
                                   number("grace_us"), number("delta_us"))});
-  table.row({"owner", number("epoch") == 0 ? std::string("none yet")
-                                           : fmt::format("member {} since epoch {}",
-                                                         number("owner_member"), number("epoch"))});
+  table.row({"owner", data["owner_member"].is_null()
+                          ? std::string("none yet")
+                          : fmt::format("member {} since epoch {}", number("owner_member"),
+                                        number("epoch"))});
   print_text(table.text());
   return kExitFine;
 }

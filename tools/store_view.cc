@@ -138,6 +138,7 @@ bool StoreView::refresh() {
   if (view.epoch() == 0) return false;
   epoch_ = view.epoch();
   owner_member_ = view.active().active_member;
+  ever_owned_ = view.active().active_incarnation != 0;  // as formatted nobody was the owner yet
   index_groups_ = view.active().index_groups;
   area_ = view.area();
   regions_ = view.regions;
@@ -240,6 +241,7 @@ IndexCounts StoreView::count_index() {
 
 ExtentCounts StoreView::count_extents() {
   ExtentCounts counts;
+  counts.by_member.resize(256);
   if (epoch_ == 0) return counts;
   const u32 extents = regions_.extent_count();
   memory_->acquire(geometry_.map_line(area_, 0), (u64{extents} * 8 + 63) / 64 * 64);
@@ -257,6 +259,7 @@ ExtentCounts StoreView::count_extents() {
       ++counts.former;
     } else {
       ++counts.members;
+      ++counts.by_member[record.holder];
     }
     if ((record.flags & media::kMapTainted) != 0) ++counts.tainted;
   }
@@ -333,7 +336,7 @@ Json store_summary(const std::string &address) {
   data["grace_us"] = geo.grace_us;
   data["delta_us"] = geo.delta_us;
   data["epoch"] = view.epoch();
-  data["owner_member"] = view.epoch() == 0 ? Json() : Json(view.owner_slot());
+  data["owner_member"] = view.ever_owned() ? Json(view.owner_slot()) : Json();
   if (!view.active_copy_note().empty()) warn(view.active_copy_note());
   return data;
 }

@@ -52,6 +52,7 @@ struct IndexCounts {
 // Sums over the extent map.
 struct ExtentCounts {
   u64 owner = 0, members = 0, former = 0, tainted = 0, unreadable = 0;
+  std::vector<u64> by_member;  // held by each slot
 };
 
 // Lines of a mapped pool, each freshly acquired.
@@ -89,6 +90,7 @@ public:
   const std::string &why() const { return why_; }
   u32 epoch() const { return epoch_; }
   u32 owner_slot() const { return owner_member_; }
+  bool ever_owned() const { return epoch_ != 0 && ever_owned_; }
   u64 entry_count() const { return index_groups_ * media::kGroupLines; }
   PoolOffset area() const { return area_; }
 
@@ -121,6 +123,7 @@ private:
   std::string why_;
   u32 epoch_ = 0;
   u32 owner_member_ = 0;
+  bool ever_owned_ = false;
   u64 index_groups_ = 0;
   PoolOffset area_ = kNoOffset;
 };

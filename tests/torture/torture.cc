@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: members killed at any moment never make a reader see wrong bytes, never leak space, and leave
-// a store that verifies.
-// How: an owner and several members as real processes over one pool. Members put, get, remove, pin,
-// announce and write in shards on a few keys in a pool too small for them; the parent kills members
-// with SIGKILL at random moments and starts them again. A payload is a function of its key and of a
-// nonce, so a reader proves every byte itself, whatever the store's own checks say. At the end the
-// owner gets its grace, then extents, entries and all payload are checked.
+// Shows: members killed at any moment never make a reader see wrong bytes, never leak space, and
+// leave a store that verifies. How: an owner and several members as real processes over one pool.
+// Members put, get, remove, pin, announce and write in shards on a few keys in a pool too small for
+// them; the parent kills members with SIGKILL at random moments and starts them again. A payload is
+// a function of its key and of a nonce, so a reader proves every byte itself, whatever the store's
+// own checks say. At the end the owner gets its grace, then extents, entries and all payload are
+// checked.
 //
-// Processes share one page of bookkeeping of this program: what was seen of each publication, so that
-// two readers cannot see two contents of one version, nor anybody an older version after a newer one.
+// Processes share one page of bookkeeping of this program: what was seen of each publication, so
+// that two readers cannot see two contents of one version, nor anybody an older version after a
+// newer one.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -43,12 +44,13 @@ struct Shared {
   std::atomic<std::uint32_t> stop;
   std::atomic<std::uint64_t> reads, puts, removes, pins, sharded, full, stale;
   std::atomic<std::uint64_t> wrong_reads;
-  std::atomic<std::uint64_t> corrupt_reads;  // the store's own check said no: nothing here damages media
-  std::atomic<std::uint64_t> errors;         // calls that failed in a way nothing here explains
+  std::atomic<std::uint64_t>
+      corrupt_reads;                  // the store's own check said no: nothing here damages media
+  std::atomic<std::uint64_t> errors;  // calls that failed in a way nothing here explains
   char first_wrong[512];
   std::atomic<std::uint32_t> first_wrong_taken;
-  std::atomic<std::uint64_t> newest[kKeys];      // highest version that any reader saw
-  std::atomic<std::uint64_t> seen[kSeenSlots];   // tag of (key, version) above, of its nonce below
+  std::atomic<std::uint64_t> newest[kKeys];     // highest version that any reader saw
+  std::atomic<std::uint64_t> seen[kSeenSlots];  // tag of (key, version) above, of its nonce below
 };
 
 struct Options {
@@ -74,7 +76,8 @@ void note_wrong(Shared &shared, const std::string &what) {
   std::snprintf(shared.first_wrong, sizeof(shared.first_wrong), "%s", what.c_str());
 }
 
-// ---- a member ------------------------------------------------------------------------------------
+// ---- a member
+// ------------------------------------------------------------------------------------
 
 class Member {
 public:
@@ -127,8 +130,9 @@ public:
       if (result == -ENOTCONN) return false;
       if (result < 0 && !expected(result)) {
         shared_.errors.fetch_add(1);
-        note_wrong(shared_, fmt::format("call {} on key {}: {} ({})", dice, key, std::strerror(-result),
-                                        kvpool_strerror_detail(ctx_.get())));
+        note_wrong(shared_,
+                   fmt::format("call {} on key {}: {} ({})", dice, key, std::strerror(-result),
+                               kvpool_strerror_detail(ctx_.get())));
       }
     }
     return true;
@@ -138,13 +142,13 @@ private:
   static constexpr std::size_t kBytesMax = 1u << 20;
 
   static bool expected(int result) {
-    return result == -ENOSPC || result == -EAGAIN || result == -ETIMEDOUT || result == -EINPROGRESS ||
-           result == -ENOENT || result == -ESTALE;
+    return result == -ENOSPC || result == -EAGAIN || result == -ETIMEDOUT ||
+           result == -EINPROGRESS || result == -ENOENT || result == -ESTALE;
   }
 
   // A key's size is fixed, so that everybody knows how much to read.
   static std::size_t bytes_of(std::uint32_t key) {
-    static constexpr std::size_t kSizes[] = {4096, 8128, 20480, 65536, 131072, 200000 / 64 * 64, kBytesMax};
+    static constexpr std::size_t kSizes[] = {4096, 8128, 20480, 65536, 131072, 199936, kBytesMax};
     return kSizes[key % std::size(kSizes)];
   }
 
@@ -159,7 +163,8 @@ private:
   int put(std::uint32_t key) {
     const std::size_t bytes = bytes_of(key);
     fill(key, bytes);
-    const int result = kvpool_put(ns_.get(), &keys_[key], buffer_.data(), bytes, deadline_in(kCallSeconds));
+    const int result =
+        kvpool_put(ns_.get(), &keys_[key], buffer_.data(), bytes, deadline_in(kCallSeconds));
     if (result == 1) shared_.puts.fetch_add(1);
     if (result == -ENOSPC) shared_.full.fetch_add(1);
     return result;
@@ -168,11 +173,12 @@ private:
   int get(std::uint32_t key) {
     const std::uint64_t newest = shared_.newest[key].load();
     kvpool_hit hit = {};
-    const int found =
-        kvpool_lookup(ns_.get(), &keys_[key], 1, KVPOOL_LOOKUP_F_ALL, deadline_in(kCallSeconds), &hit);
+    const int found = kvpool_lookup(ns_.get(), &keys_[key], 1, KVPOOL_LOOKUP_F_ALL,
+                                    deadline_in(kCallSeconds), &hit);
     if (found < 0) return found;
     if (hit.state != KVPOOL_STATE_HIT) return 0;
-    if (hit.bytes < bytes_of(key)) return wrong(key, fmt::format("the index says {} bytes", hit.bytes));
+    if (hit.bytes < bytes_of(key))
+      return wrong(key, fmt::format("the index says {} bytes", hit.bytes));
     kvpool_block block = {};
     block.key = keys_[key];
     block.hit = &hit;
@@ -190,24 +196,27 @@ private:
       shared_.stale.fetch_add(1);
       return 0;
     }
-    // A block that moves is read in a later version than the one looked up. Versions only rise, so if
-    // the same one stands there afterwards, the bytes are of that version.
+    // A block that moves is read in a later version than the one looked up. Versions only rise, so
+    // if the same one stands there afterwards, the bytes are of that version.
     kvpool_hit after = {};
     const int again = kvpool_lookup(ns_.get(), &keys_[key], 1, KVPOOL_LOOKUP_F_ALL,
                                     deadline_in(kCallSeconds), &after);
-    const bool still = again >= 0 && after.state == KVPOOL_STATE_HIT && after.version == hit.version;
+    const bool still =
+        again >= 0 && after.state == KVPOOL_STATE_HIT && after.version == hit.version;
     return judge(key, still ? hit.version : 0, newest, hit.version) ? 1 : 0;
   }
 
-  bool judge(std::uint32_t key, std::uint64_t version, std::uint64_t newest, std::uint64_t looked_up) {
+  bool judge(std::uint32_t key, std::uint64_t version, std::uint64_t newest,
+             std::uint64_t looked_up) {
     shared_.reads.fetch_add(1);
     std::uint64_t words[4];
     std::memcpy(words, keys_[key].bytes, sizeof(words));
     const PayloadReport report = payload_verify(words, copy_.data(), bytes_of(key));
     if (report.verdict != PayloadVerdict::kGood) {
-      wrong(key, fmt::format("{} at byte {}",
-                             report.verdict == PayloadVerdict::kNoHeader ? "foreign bytes" : "wrong bytes",
-                             report.first_bad));
+      wrong(key, fmt::format(
+                     "{} at byte {}",
+                     report.verdict == PayloadVerdict::kNoHeader ? "foreign bytes" : "wrong bytes",
+                     report.first_bad));
       return false;
     }
     if (looked_up < newest) {
@@ -316,7 +325,8 @@ private:
   std::vector<char> copy_;
 };
 
-int run_member(const std::string &address, std::uint32_t number, std::uint64_t seed, Shared &shared) {
+int run_member(const std::string &address, std::uint32_t number, std::uint64_t seed,
+               Shared &shared) {
   stop_on_signals();
   for (std::uint64_t life = 0;; ++life) {
     Member member(address, number, mix64(seed + life), shared);
@@ -324,7 +334,8 @@ int run_member(const std::string &address, std::uint32_t number, std::uint64_t s
   }
 }
 
-// ---- the owner -----------------------------------------------------------------------------------
+// ---- the owner
+// -----------------------------------------------------------------------------------
 
 std::atomic<kvpool_ctx *> g_owner{nullptr};
 
@@ -347,7 +358,8 @@ int run_owner(const std::string &address) {
   return kExitFine;
 }
 
-// ---- the parent ----------------------------------------------------------------------------------
+// ---- the parent
+// ----------------------------------------------------------------------------------
 
 // What is held by nobody alive, or kept without need: nothing, once the owner had its time.
 std::uint64_t leaked(StoreView &view, std::string &ret_what) {
@@ -357,8 +369,21 @@ std::uint64_t leaked(StoreView &view, std::string &ret_what) {
   }
   const ExtentCounts extents = view.count_extents();
   const IndexCounts index = view.count_index();
-  ret_what = fmt::format("{} extents held, {} of a former life, {} pending, {} draining, {} hidden",
-                         extents.members, extents.former, index.pending, index.draining, index.hidden);
+  ret_what = fmt::format("{} extents of a former life, {} entries pending, {} draining, {} hidden",
+                         extents.former, index.pending, index.draining, index.hidden);
+  for (std::size_t slot = 0; slot < extents.by_member.size(); ++slot) {
+    if (extents.by_member[slot] == 0) continue;
+    ret_what += fmt::format(", {} extents held by slot {}", extents.by_member[slot], slot);
+  }
+  view.for_each_entry([&](const EntryView &at) {
+    if (at.entry.entry_state() != media::EntryState::kPending) return true;
+    ret_what += fmt::format("; first pending of slot {}", at.entry.check_hash & 0xffff);
+    return false;
+  });
+  for (const MemberView &member : view.members()) {
+    ret_what += fmt::format("; slot {} {}{}{}", member.slot, member.name,
+                            member.joined ? " joined" : " left", member.alive ? "" : " lock free");
+  }
   return extents.members + extents.former + index.pending + index.draining + index.hidden;
 }
 
@@ -374,11 +399,13 @@ class Torture {
 public:
   explicit Torture(const Options &options) : options_(options), random_(options.seed) {
     fd_ = memfd_create("kvpool-torture", MFD_CLOEXEC);
-    if (fd_ < 0 || ftruncate(fd_, sizeof(Shared)) != 0) fail(kExitFailed, "shared page", std::strerror(errno));
+    if (fd_ < 0 || ftruncate(fd_, sizeof(Shared)) != 0)
+      fail(kExitFailed, "shared page", std::strerror(errno));
     void *memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
     if (memory == MAP_FAILED) fail(kExitFailed, "shared page", std::strerror(errno));
     shared_ = static_cast<Shared *>(memory);
-    address_ = options.pool.empty() ? fmt::format("mem:torture-{}?size=48MiB", getpid()) : options.pool;
+    address_ =
+        options.pool.empty() ? fmt::format("mem:torture-{}?size=48MiB", getpid()) : options.pool;
     kvpool_format_opts format = KVPOOL_OPTS(kvpool_format_opts);
     format.flags = KVPOOL_FORMAT_F_YES | KVPOOL_FORMAT_F_FORCE;
     format.block_bytes = 16384;
@@ -393,7 +420,8 @@ public:
     for (Child &child : members_) stop_child(child.pid, 5);
     stop_child(owner_.pid, 5);
     backend::Address where;
-    if (made_ && backend::parse_address(address_.c_str(), where).ok()) backend::Backend::remove(where, true);
+    if (made_ && backend::parse_address(address_.c_str(), where).ok())
+      backend::Backend::remove(where, true);
   }
 
   int run() {
@@ -502,9 +530,9 @@ private:
       json["seed"] = options_.seed;
       print_plain_json(json);
     } else {
-      print_text(fmt::format("{} kills, {} reads, {} puts, {} in shards, {} removes, {} pins\n", kills_,
-                             s.reads.load(), s.puts.load(), s.sharded.load(), s.removes.load(),
-                             s.pins.load()));
+      print_text(fmt::format("{} kills, {} reads, {} puts, {} in shards, {} removes, {} pins\n",
+                             kills_, s.reads.load(), s.puts.load(), s.sharded.load(),
+                             s.removes.load(), s.pins.load()));
     }
     std::fprintf(options_.json ? stderr : stdout, "%lu passed, %lu failed\n", passed, failed);
     return failed == 0 ? kExitFine : kExitFailed;
@@ -548,7 +576,8 @@ Options options_of(const std::vector<std::string> &words) {
     } else if (word == "--pool") {
       options.pool = value;
     } else {
-      fail(kExitUsage, word, "is unknown", "--seconds N --seed N --members N --pool ADDRESS --json");
+      fail(kExitUsage, word, "is unknown",
+           "--seconds N --seed N --members N --pool ADDRESS --json");
     }
     if (!good) fail(kExitUsage, word, "'" + value + "' makes no sense");
   }

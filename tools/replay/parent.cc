@@ -3,8 +3,6 @@
 // made is gone when it returns, also after a signal.
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +19,7 @@
 #include "replay/children.hpp"
 #include "replay/corrupt.hpp"
 #include "replay/replay.hpp"
+#include "replay/scratch.hpp"
 
 namespace kvpool::tools {
 
@@ -29,12 +28,6 @@ namespace {
 constexpr std::uint64_t kStripe = 2u << 20;
 
 std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
-
-std::uint64_t free_bytes(const std::string &path) {
-  struct statvfs fs = {};
-  if (statvfs(path.c_str(), &fs) != 0) return 0;
-  return static_cast<std::uint64_t>(fs.f_bavail) * fs.f_frsize;
-}
 
 std::uint64_t working_set(const Workload &workload) {
   const std::unordered_set<std::uint64_t> distinct(workload.trace.ids.begin(),
@@ -61,70 +54,6 @@ std::uint64_t capacity_of(const Args &args, const Workload &workload) {
   return round_up(std::max(bytes, kLeast), kStripe);
 }
 
-// A store of our own, made for one replay and removed with this object.
-class Scratch {
-public:
-  Scratch(const Args &args, const Workload &workload) {
-    if (args.has("--pool")) {
-      address_ = args.text("--pool");
-      return;
-    }
-    const std::uint64_t bytes = capacity_of(args, workload);
-    choose_place(args.text("--scratch", "mem:"), bytes);
-    kvpool_format_opts opts = KVPOOL_OPTS(kvpool_format_opts);
-    opts.size_bytes = bytes;
-    opts.block_bytes =
-        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(workload.block_bytes, 4096, 1u << 30));
-    opts.hosts = 1;
-    opts.members_per_host = static_cast<std::uint32_t>(args.number("--members", 4)) + 8;
-    opts.flags = KVPOOL_FORMAT_F_YES;
-    opts.deadline_ns = deadline_in(600);
-    checked(kvpool_format(address_.c_str(), &opts), nullptr, address_);
-    ours_ = true;
-  }
-  ~Scratch() {
-    if (!ours_) return;
-    backend::Address where;
-    if (backend::parse_address(address_.c_str(), where).ok()) backend::Backend::remove(where, true);
-    if (!folder_.empty()) rmdir(folder_.c_str());
-  }
-  Scratch(const Scratch &) = delete;
-  Scratch &operator=(const Scratch &) = delete;
-
-  const std::string &address() const { return address_; }
-
-private:
-  void choose_place(const std::string &wanted, std::uint64_t bytes) {
-    if (wanted.starts_with("file:")) {
-      address_ = fmt::format("{}{}size={}", wanted,
-                             wanted.find('?') == std::string::npos ? "?" : "&", bytes);
-      return;
-    }
-    if (!wanted.starts_with("mem:")) fail(kExitUsage, "--scratch", "expected mem: or file:PATH");
-    if (free_bytes("/dev/shm") >= bytes + bytes / 16) {
-      const std::string name =
-          wanted.size() > 4 ? wanted.substr(4) : fmt::format("replay-{}", getpid());
-      address_ = fmt::format("mem:{}?size={}", name, bytes);
-      return;
-    }
-    // In a container shared memory is often 64 MiB.
-    const char *given = std::getenv("TMPDIR");
-    std::string base = given != nullptr && *given != '\0' ? given : "/tmp";
-    if (free_bytes(base) < bytes + bytes / 16 && free_bytes("/var/tmp") > free_bytes(base))
-      base = "/var/tmp";
-    std::string folder = base + "/kvpool-replay-XXXXXX";
-    if (mkdtemp(folder.data()) == nullptr) fail(kExitFailed, folder, std::strerror(errno));
-    folder_ = folder;
-    address_ = fmt::format("file:{}/pool?size={}", folder, bytes);
-    std::fprintf(stderr, "shared memory is too small for %s, so this uses %s\n",
-                 bytes_text(bytes).c_str(), address_.c_str());
-  }
-
-  std::string address_;
-  std::string folder_;
-  bool ours_ = false;
-};
-
 class Control {
 public:
   Control() : fd_(memfd_create("kvpool-replay", MFD_CLOEXEC)) {
@@ -146,50 +75,6 @@ public:
 private:
   int fd_;
   ControlPage *page_;
-};
-
-// The owner as a process of its own; its closing counts say how much it evicted.
-class Owner {
-public:
-  explicit Owner(const std::string &address) {
-    int ready[2];
-    if (pipe2(ready, O_CLOEXEC) != 0) fail(kExitFailed, "pipe", std::strerror(errno));
-    SpawnOptions options;
-    options.capture_stdout = true;
-    options.inherit = {ready[1]};
-    child_ =
-        spawn_self({"serve", address, "--ready-fd", std::to_string(ready[1]), "--json"}, options);
-    close(ready[1]);
-    char word[8];
-    ssize_t got = -1;
-    do {
-      got = read(ready[0], word, sizeof(word));
-    } while (got < 0 && errno == EINTR && !stop_requested());
-    close(ready[0]);
-    if (got <= 0) {
-      stop();
-      fail(kExitFailed, address, "its owner did not start");
-    }
-  }
-  ~Owner() { stop(); }
-  Owner(const Owner &) = delete;
-  Owner &operator=(const Owner &) = delete;
-
-  bool running() { return child_.pid > 0 && wait_child(child_.pid, 0) < 0; }
-
-  // Ends it and returns what it says about its time.
-  Json stop() {
-    if (child_.pid <= 0) return {};
-    const int code = stop_child(child_.pid, 20);
-    child_.pid = -1;
-    const std::string text = read_to_end(child_.out);
-    Json said = Json::parse(text, nullptr, false);
-    if (code != 0 || said.is_discarded() || !said.contains("data")) return {};
-    return said["data"];
-  }
-
-private:
-  Child child_;
 };
 
 class Members {
@@ -369,7 +254,7 @@ void write_file(const std::string &path, const Json &json) {
 
 // Waits for the members, shows progress, damages blocks when asked to.
 void watch(const Args &args, const Workload &workload, const std::string &address, Control &control,
-           Members &members, Owner *owner, std::vector<std::string> &ret_corrupted) {
+           Members &members, OwnerProcess *owner, std::vector<std::string> &ret_corrupted) {
   Progress progress("replay", args.text("--progress", "auto"));
   std::unique_ptr<Corruptor> corruptor;
   if (args.has("--corrupt")) corruptor = std::make_unique<Corruptor>(address, workload.trace);
@@ -399,12 +284,20 @@ void watch(const Args &args, const Workload &workload, const std::string &addres
 
 int run_parent(const Args &args, const Workload &workload) {
   stop_on_signals();
-  Scratch store(args, workload);
+  ScratchOptions options;
+  options.address = args.text("--pool");
+  if (options.address.empty()) {
+    options.where = args.text("--scratch", "mem:");
+    options.bytes = capacity_of(args, workload);
+    options.block_bytes = workload.block_bytes;
+    options.members = static_cast<std::uint32_t>(args.number("--members", 4)) + 8;
+  }
+  Scratch store(options);
   Control control;
   Outcome outcome;
   outcome.members = args.number("--members", 4);
   {
-    std::unique_ptr<Owner> owner;
+    std::unique_ptr<OwnerProcess> owner;
     bool served = false;
     if (args.has("--pool")) {
       OpenAs as;
@@ -413,7 +306,7 @@ int run_parent(const Args &args, const Workload &workload) {
       Context ctx = open_store(store.address(), as);
       served = kvpool_owner_wait(ctx.get(), deadline_in(0.5)) == 1;
     }
-    if (!served) owner = std::make_unique<Owner>(store.address());
+    if (!served) owner = std::make_unique<OwnerProcess>(store.address());
     const std::uint64_t start = now_ns();
     Members members(args, store.address(), control);
     watch(args, workload, store.address(), control, members, owner.get(), outcome.corrupted);

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Shows: bad stores, addresses, options and memory are refused by name, with the documented exit code, and harm nothing.
+How: images that are truncated, zeroed, flipped, newer, foreign; full and read-only files; unknown words."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cli import KVPOOL, SOURCE, Case, main, run  # noqa: E402
+
+sys.path.insert(0, str(SOURCE / "tests" / "golden"))
+from read_image import crc, word  # noqa: E402
+
+READERS = ("info", "stat", "check", "ls")
+
+
+def flip(path, byte, mask=0x40):
+    with open(path, "r+b") as file:
+        file.seek(byte)
+        old = file.read(1)[0]
+        file.seek(byte)
+        file.write(bytes([old ^ mask]))
+
+
+class Words(Case):
+    def test_unknown_words(self):
+        self.bad("stta", code=2, says="did you mean stat?")
+        self.bad("frobnicate", code=2, says="unknown command")
+        self.bad("stat", "--wacth", "1", code=2, says="did you mean --watch?")
+        self.bad("stat", "a", "b", code=2, says="one argument too many")
+        self.bad("put", code=2, says="KEY is missing")
+        self.bad("format", "mem:x?size=1GiB", "--hosts", "many", code=2, says="not a whole number")
+        self.bad("format", "mem:x?size=1GiB", "--hosts", "17", code=2, says="outside 1 to 16")
+        self.bad("format", "mem:x", "--size", "1ZB", code=2, says="not a size")
+        self.bad("format", "mem:x", "--size", "99999999999999999999", code=2, says="not a size")
+        self.bad("stat", "--watch", "nan", "mem:x", code=2, says="not a number")
+        self.bad("ns", "destroy", "x", code=2, says="none of")
+        self.bad("ns", "create", "--pool", "mem:x", code=2, says="needs a NAME")
+        self.bad("ns", "create", "a-name-of-more-than-sixteen-bytes", "--pool", "mem:x", code=2)
+        self.assertEqual(run().returncode, 2)
+
+    def test_help_is_everywhere(self):
+        self.assertIn("Commands:", self.good("--help").out)
+        names = re.findall(r"^  ([a-z]+) ", self.good("--help").out, re.MULTILINE)
+        self.assertGreater(len(names), 15)
+        for name in names:
+            self.assertIn("--help", self.good(name, "--help").out)
+            self.assertEqual(self.good("help", name).out, self.good(name, "--help").out)
+        self.assertRegex(self.good("--version").out, r"^kvpool \d+\.\d+\.\d+\n$")
+
+    def test_addresses(self):
+        self.bad("info", "mme:x", code=2, says="mem")
+        self.bad("info", "file:", code=2)
+        self.bad("info", "mem:x?seize=1GiB", code=2, says="size")
+        self.bad("info", "dev:kvpool0", code=2, says="driver")
+        self.bad("info", "mem:there-is-none", code=3, says="kvpool format")
+        self.bad("info", self.address("none", None), code=3)
+        self.bad("info", f"file:{self.folder}", code=1)
+        self.bad("info", "file:/dev/null", code=1)
+
+    def test_keys(self):
+        store = self.make()
+        self.good("put", "k" * 256, "--pool", store, "--embedded", data=b"1")
+        self.bad("put", "k" * 257, "--pool", store, "--embedded", code=2, says="1 to 256", data=b"1")
+        self.bad("get", "xyz", "--hex", "--pool", store, code=2, says="hexadecimal")
+        self.bad("put", "e", "--pool", store, "--embedded", code=3, says="empty", data=b"")
+        self.bad("put", "e", str(self.folder / "none"), "--pool", store, "--embedded", code=1, says="no such file")
+        self.bad("get", "k", "--pool", store, "--json", code=2, says="FILE")
+
+
+class Images(Case):
+    def setUp(self):
+        super().setUp()
+        self.store = self.make()
+        self.path = self.folder / "pool"
+
+    def refused(self, code, says=""):
+        for command in READERS:
+            self.bad(command, self.store, code=code, says=says)
+        self.bad("get", "x", "--pool", self.store, code=code)
+        self.bad("serve", self.store, "--seconds", "1", code=code)
+
+    def test_truncated(self):
+        os.truncate(self.path, 16 << 20)
+        for command in READERS:
+            self.assertIn(run(command, self.store).returncode, (1, 4), command)
+        self.assertNotEqual(run("serve", self.store, "--seconds", "1").returncode, 0)
+        os.truncate(self.path, 0)
+        self.assertNotIn(run("info", self.store).returncode, (0, 2))
+
+    def test_zeroed_and_random(self):
+        self.path.write_bytes(bytes(32 << 20))
+        self.refused(3, "no store")
+        self.path.write_bytes(os.urandom(1 << 20) * 32)
+        self.refused(3, "no store")
+
+    def test_both_superblocks_damaged(self):
+        flip(self.path, 20)
+        flip(self.path, 8192 + 20)
+        for command in READERS:
+            self.bad(command, self.store, code=4)
+
+    def test_one_superblock_damaged_is_mended(self):
+        for where in (20, 64 + 9, 8192 + 20, 8192 + 128 + 3):
+            flip(self.path, where)
+            self.good("info", self.store)
+            self.assertFalse(self.json("check", self.store, code=4)["data"]["clean"], where)
+            self.good("repair", self.store, "--dry-run")
+            self.assertEqual(run("check", self.store).returncode, 4, "a dry run must change nothing")
+            mended = self.json("repair", self.store, "--yes")["data"]["mended"]
+            self.assertGreater(len(mended), 0)
+            self.assertTrue(self.json("check", self.store)["data"]["clean"], where)
+
+    def test_claim_copy_is_mended(self):
+        flip(self.path, 8 * 64 + 5)
+        self.good("repair", self.store, "--yes")
+        self.assertTrue(self.json("check", self.store)["data"]["clean"])
+        flip(self.path, 8 * 64 + 5)
+        flip(self.path, 8192 + 8 * 64 + 5)
+        self.bad("check", self.store, code=4)
+        self.bad("repair", self.store, "--yes", code=4)
+
+    def test_newer_format(self):
+        # As a later release would write it: another version, and the seal that goes with it.
+        with open(self.path, "r+b") as file:
+            for copy in (0, 8192):
+                file.seek(copy)
+                line = bytearray(file.read(64))
+                line[47] += 1
+                seed = crc(crc(0xFFFFFFFF, bytes(line[0:8])), word(line[45]))
+                line[60:64] = crc(seed, bytes(line[0:60])).to_bytes(4, "little")
+                file.seek(copy)
+                file.write(line)
+        for command in (*READERS, "serve"):
+            self.bad(command, self.store, code=1, says="newer")
+
+    def test_flipped_payload_is_found(self):
+        self.good("put", "a", "--pool", self.store, "--embedded", data=os.urandom(100000 // 64 * 64))
+        self.good("check", self.store, "--payload")
+        self.good("debug", "corrupt", self.store)
+        self.good("check", self.store)
+        found = self.json("check", self.store, "--payload", code=4)["data"]
+        self.assertIn("payload", [finding["name"] for finding in found["findings"]])
+        self.bad("get", "a", "--pool", self.store, code=4)
+
+    def test_devices_of_other_stores(self):
+        both = f"file:{self.folder / 'a'},{self.folder / 'b'}"
+        self.good("format", both, "--size", "64MiB")
+        self.good("info", both)
+        self.bad("info", f"file:{self.folder / 'b'},{self.folder / 'a'}", code=1)
+        self.bad("info", f"file:{self.folder / 'a'}", code=1)
+        self.bad("info", f"file:{self.folder / 'a'},{self.path}", code=1)
+        shutil.copy(self.folder / "b", self.folder / "old")
+        self.good("format", both, "--size", "64MiB", "--yes")
+        self.bad("info", f"file:{self.folder / 'a'},{self.folder / 'old'}", code=1)
+
+    def test_check_bad_names(self):
+        self.bad("check", self.store, "--decode", "nonsense:1", code=2)
+        self.bad("check", self.store, "--decode", "0:33", code=2)
+        self.bad("check", self.store, "--decode", "claim:99", code=2)
+        self.bad("check", self.store, "--decode", "9:0", code=2)
+
+    def test_decode_marks_what_does_not_verify(self):
+        flip(self.path, 8 * 64 + 5)
+        done = self.good("check", self.store, "--decode", "claim:0", code=4)
+        self.assertIn("DOES NOT VERIFY", done.out)
+
+    def test_read_only_file(self):
+        os.chmod(self.path, 0o444)
+        self.good("info", self.store)
+        if os.getuid() != 0:
+            self.bad("serve", self.store, "--seconds", "1", code=1)
+        os.chmod(self.path, 0o644)
+
+    def test_in_use(self):
+        self.serve(self.store)
+        self.bad("repair", self.store, "--yes", code=1, says="attached")
+        self.bad("format", self.address(), "--yes", code=1, says="--force")
+        self.good("put", "still", "--pool", self.store, data=b"1")
+
+
+class Space(Case):
+    def test_too_small(self):
+        for size in ("0", "2MiB", "1MiB"):
+            done = run("format", self.address("small", size))
+            self.assertIn(done.returncode, (1, 2), size)
+            self.assertFalse((self.folder / "small").exists(), "nothing may be left behind")
+
+    def test_full_file_system(self):
+        mount = self.folder / "tiny"
+        mount.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)],
+                                 capture_output=True, check=False)
+        if mounted.returncode != 0:  # an ordinary user: no file system takes more than it has either
+            done = run("format", f"file:{self.folder / 'big'}?size=900TiB")
+            self.assertEqual(done.returncode, 1, done.err)
+            self.assertFalse((self.folder / "big").exists())
+            return
+        try:
+            self.bad("format", f"file:{mount / 'pool'}?size=64MiB", code=1, says="space")
+            self.assertEqual(list(mount.iterdir()), [])
+        finally:
+            subprocess.run(["umount", str(mount)], check=True)
+
+    def test_full_store_evicts_and_stays_sound(self):
+        store = self.make("pool", "32MiB")
+        self.serve(store)
+        data = os.urandom(1 << 20)
+        for i in range(60):
+            self.good("put", f"k{i}", "--pool", store, data=data)
+        self.good("get", "k59", "--pool", store)
+        self.bad("get", "k0", "--pool", store, code=3)
+        self.assertEqual(self.json("why", "k0", "--pool", store, code=3)["data"]["reason"], "evicted")
+        self.bad("put", "huge", "--pool", store, code=1, data=os.urandom(64) * (1 << 20))
+        self.assertTrue(self.json("check", store, "--payload")["data"]["clean"])
+
+    def test_two_formats_at_once(self):
+        for round_ in range(3):
+            both = [subprocess.Popen([str(KVPOOL), "format", self.address(f"p{round_}"), "--yes"],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+            codes = [child.wait(timeout=60) for child in both]
+            self.assertIn(0, codes)
+            self.assertTrue(set(codes) <= {0, 1})
+            self.assertTrue(self.json("check", self.address(f"p{round_}", None))["data"]["clean"])
+
+    def test_kill_during_format(self):
+        address = self.address("killed", "256MiB")
+        for delay in (0.002, 0.01, 0.02, 0.05, 0.1):
+            child = subprocess.Popen([str(KVPOOL), "format", address, "--yes"], stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL)
+            time.sleep(delay)
+            child.kill()
+            child.wait()
+            self.assertIn(run("info", self.address("killed", None)).returncode, (0, 1, 3, 4))
+        self.good("format", address, "--yes")
+        self.assertTrue(self.json("check", self.address("killed", None))["data"]["clean"])
+
+
+class Permission(Case):
+    def test_another_users_store(self):
+        if os.getuid() != 0:
+            # Without root there is no other user to be; a folder without rights stands for that.
+            store = self.make()
+            os.chmod(self.folder, 0)
+            try:
+                self.bad("info", store, code=1)
+            finally:
+                os.chmod(self.folder, 0o700)
+            return
+        with tempfile.TemporaryDirectory(prefix="kvpool-cli-", dir="/tmp") as folder:
+            path = Path(folder) / "pool"
+            self.good("format", f"file:{path}?size=32MiB")
+            os.chmod(folder, 0o755)
+            os.chmod(path, 0o600)
+            done = subprocess.run([str(KVPOOL), "info", f"file:{path}"], capture_output=True, check=False,
+                                  user="nobody", cwd="/")
+            if b"error while loading" in done.stderr or done.returncode == 126:
+                self.fail("the program itself cannot be run by another user")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(b"ermission denied", done.stderr)
+
+
+if __name__ == "__main__":
+    main()
