@@ -246,6 +246,8 @@ const Field kFields[] = {
     KVPOOL_FIELD(ReportExtentBody, hand_bits),
     KVPOOL_FIELD(ReportPinBody, key),
     KVPOOL_FIELD(ReportPinBody, pin_ttl_ms),
+    KVPOOL_FIELD(ReportPinBody, version),
+    KVPOOL_FIELD(ReportPinBody, entry),
     KVPOOL_FIELD(DeathAckBody, incarnation),
     KVPOOL_FIELD(DeathAckBody, slot),
     KVPOOL_FIELD(DeathAckBody, reserved),

@@ -450,6 +450,8 @@ struct ReportExtentBody {
 struct ReportPinBody {
   u64 key[4];
   u64 pin_ttl_ms;
+  u64 version;  // of the pinned publication: the key may name another one by now
+  u64 entry;    // where it stood
 };
 struct DeathAckBody {
   u64 incarnation;
@@ -495,7 +497,7 @@ static_assert(LineStruct<DoorbellLine>);
 static_assert(sizeof(GrantAnswer) <= kResponseSlotLines * kMessageBody);
 static_assert(sizeof(PublishBody) <= 2 * kMessageBody && sizeof(NsOpenBody) <= 2 * kMessageBody);
 static_assert(sizeof(ReportExtentBody) <= 2 * kMessageBody);
-static_assert(sizeof(ReportPinBody) <= kMessageBody && sizeof(PinBody) <= kMessageBody);
+static_assert(sizeof(ReportPinBody) <= 2 * kMessageBody && sizeof(PinBody) <= kMessageBody);
 static_assert(sizeof(TouchBody) <= kMessageBody && sizeof(RemoveBody) <= kMessageBody);
 static_assert(sizeof(PendingBody) <= kMessageBody);
 

@@ -88,6 +88,9 @@ public:
   // Blocks for payloads of `block_bytes` (media::BlockShape) each. All or none. 0; -ENOSPC; -EAGAIN
   // no owner; -ETIMEDOUT; -EINVAL; -ESTALE.
   int reserve(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks);
+  // The same, for as many as there are without waiting, at least one: their number, or an error.
+  int reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
+                   int *ret_why_fewer = nullptr);
   void abort(const Block &block);
   // Publishes; each publication's result says what became of it. The payload must be drained. Returns
   // 0 when every publication has an answer, else -ETIMEDOUT, -EAGAIN, -ESTALE with the rest in doubt.
@@ -113,6 +116,14 @@ public:
   u64 blocks_in_doubt();
 
 private:
+  struct HeldPin {
+    u64 handle = 0;  // what pin() returned
+    u64 id = 0;      // what the present owner calls it
+    u64 expiry_ns = 0;
+    Key key{};
+    u64 entry = 0;
+    u64 version = 0;
+  };
   struct Request {
     media::MessageType type{};
     Answer *answer = nullptr;  // of a caller that waits
@@ -121,6 +132,7 @@ private:
     media::PublishBody body{};           // kPublish: kept until doubt ends
     media::GrantBody grant{};            // kGrant: what was asked, and what came
     media::GrantAnswer granted{};
+    HeldPin pin{};                       // kPin: what is held once it is accepted
     Block block{};
     bool returns_extent = false;
     bool answered = false;
@@ -130,7 +142,8 @@ private:
 
   int refresh_session();
   int bind_owner(u64 deadline);
-  int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer);
+  int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer,
+           const HeldPin *pin = nullptr);
   void post_publication(Publication &publication);
   void flush_touches();
   void post_unpin(const media::UnpinBody &body);
@@ -148,7 +161,7 @@ private:
   void return_idle(u32 at_most);
   int give_back_extent(u32 extent, u64 deadline);
   void serve_notice();
-  int grant(u8 size_class, u32 run, u64 deadline);
+  int grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy);
   void finish_join(u64 incarnation, u32 epoch);
   static int status_errno(media::MessageStatus status);
 
@@ -176,13 +189,6 @@ private:
   u32 bound_epoch_ = 0;
   bool owner_lost_ = false;
   u64 owner_checked_ns_ = 0;
-  struct HeldPin {
-    u64 handle;  // what pin() returned
-    u64 id;      // what the present owner calls it
-    u64 expiry_ns;
-    Key key;
-    u64 entry;
-  };
   std::vector<HeldPin> pins_;
   u32 notice_sequence_ = 0;
   std::vector<u64> dead_peers_;

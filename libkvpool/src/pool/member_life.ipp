@@ -228,6 +228,8 @@ int Member<Env>::report_stream(u64 deadline) {
     media::ReportPinBody body{};
     std::memcpy(body.key, pin.key.w, sizeof body.key);
     body.pin_ttl_ms = (pin.expiry_ns - now) / kMs + 1;
+    body.version = pin.version;
+    body.entry = pin.entry;
     if (int err = exchange(MessageType::kReportPin, &body, sizeof body, deadline, answer)) return err;
     const auto got = answer.as<media::PinAnswer>();
     if (answer.status == media::MessageStatus::kOk) {

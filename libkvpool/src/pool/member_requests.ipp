@@ -58,6 +58,12 @@ void Member<Env>::deliver(Request &r, const Answer &answer) {
   r.answered = true;
   r.status = answer.status;
   if (r.type == media::MessageType::kGrant) r.granted = answer.as<media::GrantAnswer>();
+  if (r.type == media::MessageType::kPin) {
+    const auto pinned = answer.as<media::PinAnswer>();
+    r.pin.id = pinned.pin;
+    r.pin.entry = pinned.entry;
+    r.pin.version = pinned.version;
+  }
   if (r.answer) *r.answer = answer;
   const auto got = answer.as<media::PublishAnswer>();
   if (r.type == media::MessageType::kPublish) r.version = got.version;
@@ -104,6 +110,10 @@ void Member<Env>::settle(Request &r) {
     for (u64 bits : e.free_bits) e.free_count += static_cast<u32>(std::popcount(bits));
     hand_.add(e);
   }
+  // Held from the accept on, so that no report comes between and leaves it out.
+  if (r.type == media::MessageType::kPin && r.status == media::MessageStatus::kOk && r.pin.handle) {
+    pins_.push_back(r.pin);
+  }
   if (r.type != media::MessageType::kPublish) return;
   const bool published = r.status == media::MessageStatus::kOk;
   hand_.leave_doubt(r.block, published, r.returns_extent);
@@ -132,7 +142,7 @@ int Member<Env>::wait_for(const bool &done, u64 deadline) {
 // One request whose answer the caller needs, asked again of each new owner until the deadline.
 template <PoolEnv Env>
 int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 deadline,
-                      Answer &ret_answer) {
+                      Answer &ret_answer, const HeldPin *pin) {
   for (;;) {
     bool done = false;
     Answer answer;
@@ -150,6 +160,7 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
       r.answer = &answer;
       r.done = &done;
       if (type == media::MessageType::kGrant) std::memcpy(&r.grant, body, sizeof r.grant);
+      if (pin) r.pin = *pin;
       mailbox_.post(type, body, bytes);
       outstanding_.push_back(r);
       mailbox_.ring();
@@ -173,7 +184,7 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
 }
 
 template <PoolEnv Env>
-int Member<Env>::grant(u8 size_class, u32 run, u64 deadline) {
+int Member<Env>::grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy) {
   lease_.set_flags(media::kMemberHolds);
   media::GrantBody body{};
   body.size_class = size_class;
@@ -186,33 +197,57 @@ int Member<Env>::grant(u8 size_class, u32 run, u64 deadline) {
     }
     if (answer.status == media::MessageStatus::kOk) return 0;  // settle() took it in hand
     if (answer.status != media::MessageStatus::kBusy) return status_errno(answer.status);
+    if (!wait_while_busy) return -EBUSY;
     if (env_.now_ns() + wait >= deadline) return -ETIMEDOUT;
     env_.sleep_ns(wait);
   }
 }
 
+// Never waits while it has something: what members hold while they wait can stop them all.
 template <PoolEnv Env>
-int Member<Env>::reserve(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks) {
+int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
+                              int *ret_why_fewer) {
   const int size_class = media::class_for(block_bytes, geo_.extent_bytes());
   if (size_class < 0) return size_class;
   const u8 cls = static_cast<u8>(size_class);
   const u32 run = cls == media::kClassRun
                       ? static_cast<u32>(media::run_extents(block_bytes, geo_.extent_bytes()))
                       : 0;
-  for (u32 i = 0; i < count;) {
+  u32 got = 0;
+  for (;;) {
     {
       std::lock_guard guard(mutex_);
       if (!lease_.alive()) return -ESTALE;
       if (answered_ >= kAcceptBatch) accept_answered();
-      while (i < count && hand_.take(cls, run, geo_.extent_bytes(), ret_blocks[i])) ++i;
-      if (i == count) return 0;
+      while (got < count && hand_.take(cls, run, geo_.extent_bytes(), ret_blocks[got])) ++got;
     }
-    if (int err = grant(cls, run, deadline)) {
-      while (i-- > 0) abort(ret_blocks[i]);
-      return err;
-    }
+    if (got == count) return static_cast<int>(got);
+    const int err = grant(cls, run, deadline, /*wait_while_busy=*/got == 0);
+    if (err == 0) continue;
+    if (got == 0) return err;
+    if (ret_why_fewer) *ret_why_fewer = err;
+    return static_cast<int>(got);
   }
-  return 0;
+}
+
+template <PoolEnv Env>
+int Member<Env>::reserve(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks) {
+  for (;;) {
+    int why = 0;
+    const int got = reserve_some(block_bytes, count, deadline, ret_blocks, &why);
+    if (got < 0) return got;
+    if (static_cast<u32>(got) == count) return 0;
+    // Not enough at once: back into the hand, where a RECALL can take it, and another try.
+    for (int i = 0; i < got; ++i) abort(ret_blocks[i]);
+    if (why != -EBUSY) return why;
+    if (env_.now_ns() >= deadline) return -ETIMEDOUT;
+    env_.mark("reserve_again");
+    {
+      std::lock_guard guard(mutex_);
+      if (bound_ && !owner_lost_) serve_notice();
+    }
+    env_.sleep_ns(kBusyFirstNs + env_.random() % kBusyLongestNs);
+  }
 }
 
 template <PoolEnv Env>
@@ -342,21 +377,25 @@ int Member<Env>::pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, P
   media::PinBody body{};
   std::memcpy(body.key, key.w, sizeof body.key);
   body.ttl_ms = ttl_ms;
-  const u64 start = env_.now_ns();
+  HeldPin held;
+  held.handle = env_.random() | 1;  // pins of different owners never share a name
+  held.expiry_ns = env_.now_ns() + u64{ttl_ms} * (kMs / 100) * 97;
+  held.key = key;
   Answer answer;
-  if (int err = call(media::MessageType::kPin, &body, sizeof body, deadline, answer)) return err;
+  if (int err = call(media::MessageType::kPin, &body, sizeof body, deadline, answer, &held)) return err;
   if (answer.status != media::MessageStatus::kOk) return status_errno(answer.status);
-  const auto got = answer.as<media::PinAnswer>();
-  if (got.version != hit.version) {
-    std::lock_guard guard(mutex_);
-    post_unpin({got.pin, got.entry});  // the key names another block by now
+  std::lock_guard guard(mutex_);
+  const auto now_held = std::find_if(pins_.begin(), pins_.end(),
+                                     [&](const HeldPin &p) { return p.handle == held.handle; });
+  if (now_held == pins_.end() || now_held->expiry_ns == 0) return -ESTALE;
+  if (now_held->version != hit.version) {
+    post_unpin({now_held->id, now_held->entry});  // the key names another block by now
+    pins_.erase(now_held);
     return -ESTALE;
   }
-  ret_pin.id = env_.random() | 1;  // pins of different owners never share a name
+  ret_pin.id = held.handle;
   ret_pin.hit = hit;
-  ret_pin.expiry_ns = start + u64{ttl_ms} * (kMs / 100) * 97;
-  std::lock_guard guard(mutex_);
-  pins_.push_back({ret_pin.id, got.pin, ret_pin.expiry_ns, key, got.entry});
+  ret_pin.expiry_ns = held.expiry_ns;
   return 0;
 }
 

@@ -126,7 +126,9 @@ private:
   media::MessageStatus grant(u32 slot, const media::GrantBody &body, media::GrantAnswer &ret);
   media::MessageStatus pending(u32 slot, const media::PendingBody &body);
   media::MessageStatus remove(const media::RemoveBody &body);
-  media::MessageStatus pin(const u64 *key, u64 ttl_ms, bool reported, media::PinAnswer &ret);
+  media::MessageStatus pin(const u64 *key, u64 ttl_ms, media::PinAnswer &ret);
+  media::MessageStatus pin_reported(const media::ReportPinBody &body, media::PinAnswer &ret);
+  media::MessageStatus pin_entry(u32 entry, u64 ttl_ms, media::PinAnswer &ret);
   void unpin(const media::UnpinBody &body);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
@@ -149,6 +151,7 @@ private:
   void tell_sink(Decision what, const media::Entry &entry, u32 member) const;
   void evict(u32 entry);
   bool evictable(u32 entry) const;
+  bool makes_room(u32 entry) const;
   u64 evict_oldest(u64 bytes);
   u64 evict_neighbours(const media::Entry &of, u32 stamp);
   void evict_extent(u32 extent);

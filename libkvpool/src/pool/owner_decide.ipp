@@ -384,23 +384,47 @@ media::MessageStatus Owner<Env>::remove(const media::RemoveBody &body) {
   return MessageStatus::kOk;
 }
 
-// A pin protects bytes, so it may also name an entry that is no longer visible when it is reported.
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::pin(const u64 *key, u64 ttl_ms, bool reported,
-                                     media::PinAnswer &ret) {
-  using media::MessageStatus;
-  const IndexMirror::Found found = index_.find(key);
-  u32 number = found.visible;
-  if (number == kNoEntry && reported) number = found.draining;
+media::MessageStatus Owner<Env>::pin(const u64 *key, u64 ttl_ms, media::PinAnswer &ret) {
+  const u32 number = index_.find(key).visible;
   if (number == kNoEntry || index_.entry(number).entry_state() == media::EntryState::kPending) {
-    return MessageStatus::kAbsent;
+    return media::MessageStatus::kAbsent;
   }
+  return pin_entry(number, ttl_ms, ret);
+}
+
+// A pin protects bytes: the one of a report names its publication, which may be hidden by now while
+// another one has the key. Entries never move, but the index may have got another size.
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::pin_reported(const media::ReportPinBody &body,
+                                              media::PinAnswer &ret) {
+  const auto names = [&](u32 n) {
+    const media::Entry &e = index_.entry(n);
+    const auto state = e.entry_state();
+    return e.version == body.version && std::memcmp(e.key, body.key, sizeof e.key) == 0 &&
+           state != media::EntryState::kEmpty && state != media::EntryState::kPending;
+  };
+  if (body.entry < index_.count() && names(static_cast<u32>(body.entry))) {
+    return pin_entry(static_cast<u32>(body.entry), body.pin_ttl_ms, ret);
+  }
+  const IndexMirror::Found found = index_.find(body.key);
+  for (u64 group : {found.group_first, found.group_second}) {
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      const u32 n = static_cast<u32>(group * media::kGroupLines + i);
+      if (names(n)) return pin_entry(n, body.pin_ttl_ms, ret);
+    }
+  }
+  return media::MessageStatus::kAbsent;
+}
+
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::pin_entry(u32 number, u64 ttl_ms, media::PinAnswer &ret) {
   const u64 id = next_pin_++;
   pins_[number].push_back({id, env_.now_ns() + ttl_ms * kMs});
   index_.touch(number);
   ++stats_.pins;
   ret = {id, number, index_.entry(number).version};
-  return MessageStatus::kOk;
+  return media::MessageStatus::kOk;
 }
 
 template <PoolEnv Env>

@@ -4,7 +4,7 @@
 
 namespace kvpool::pool {
 
-inline constexpr u32 kEvictTries = 64;       // unevictable entries passed over at a list's end
+inline constexpr u32 kEvictTries = 512;      // unevictable entries passed over at a list's end
 inline constexpr u32 kNeighbourShare = 16;   // neighbours this close in age go with an evicted block
 inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
 
@@ -56,6 +56,13 @@ bool Owner<Env>::evictable(u32 number) const {
   return !index_.has_children(number);
 }
 
+// Whether evicting the block makes room: not while a member holds its extent.
+template <PoolEnv Env>
+bool Owner<Env>::makes_room(u32 number) const {
+  const u64 address = index_.entry(number).locator() * media::kLocatorUnit;
+  return space_.owner_held(space_.regions().extent_of(address));
+}
+
 // Drains the oldest blocks until about `bytes` are on their way to be free. Cleared namespaces go
 // first, then the namespace whose oldest block is the oldest of all.
 template <PoolEnv Env>
@@ -75,12 +82,16 @@ u64 Owner<Env>::evict_oldest(u64 bytes) {
       }
       if (list == kClearedList) return freed;
     }
-    u32 victim = index_.oldest(list);
-    const u32 first = victim;
-    for (u32 i = 0; i < kEvictTries && victim != kNoEntry && !evictable(victim); ++i) {
+    u32 victim = index_.oldest(list), parent = kNoEntry;
+    for (u32 i = 0; i < kEvictTries && victim != kNoEntry; ++i) {
+      if (makes_room(victim)) {
+        if (evictable(victim)) break;
+        if (parent == kNoEntry) parent = victim;
+      }
       victim = index_.newer(victim);
     }
-    if (victim == kNoEntry || !evictable(victim)) victim = first;  // a parent after all
+    if (victim == kNoEntry || !makes_room(victim) || !evictable(victim)) victim = parent;
+    if (victim == kNoEntry) return freed;  // only members' extents: they are recalled
     const media::Entry e = index_.entry(victim);
     evict(victim);
     freed += entry_bytes(e);
@@ -176,6 +187,7 @@ void Owner<Env>::keep_free_ahead() {
 // soon.
 template <PoolEnv Env>
 void Owner<Env>::run_graces() {
+  if (pins_awaited_ > 0) return;  // what is hidden may be pinned by one who has not reported
   const u64 now = env_.now_ns();
   while (!grace_.empty() && grace_.front().due_ns <= now) {
     const Grace g = grace_.front();

@@ -204,7 +204,7 @@ void Owner<Env>::handle(u32 slot, const media::Message &head, const u8 *body) {
     case MessageType::kPin: {
       media::PinAnswer out{};
       const auto in = body_as<media::PinBody>(body);
-      const auto status = pin(in.key, in.ttl_ms, false, out);
+      const auto status = pin(in.key, in.ttl_ms, out);
       return answer(slot, type, status, &out, sizeof out);
     }
     case MessageType::kUnpin:
@@ -239,7 +239,7 @@ void Owner<Env>::handle(u32 slot, const media::Message &head, const u8 *body) {
     case MessageType::kReportPin: {
       media::PinAnswer out{};
       const auto in = body_as<media::ReportPinBody>(body);
-      const auto status = pin(in.key, in.pin_ttl_ms, true, out);
+      const auto status = pin_reported(in, out);
       return answer(slot, type, status, &out, sizeof out);
     }
     case MessageType::kReportEnd:
