@@ -31,11 +31,9 @@ DESTDIR=$stage cmake --install "$build_dir" >"$tmp/install.log" 2>&1 || { cat "$
 root=$(dirname "$(dirname "$(find "$stage" -name kvpool.h)")")
 root=$(dirname "$root")
 lib=$(dirname "$(find "$stage" -name libkvpool.a)")
-export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
-prefix=${root#"$stage"}
-pc() { # as if the stage were the root, but for the other libraries' own files
-  pkg-config --define-variable=prefix="$stage$prefix" "$@"
-}
+mkdir "$tmp/pc" # the same file, moved to where the stage is; other libraries stay where they are
+sed "s|^prefix=|prefix=$stage|" "$lib/pkgconfig/kvpool.pc" >"$tmp/pc/kvpool.pc"
+export PKG_CONFIG_PATH=$tmp/pc LD_LIBRARY_PATH=$lib
 
 files_are_there() {
   local file missing=0
@@ -59,20 +57,20 @@ pages_are_there() {
 }
 flags_are_clean() { # no define, no language choice: only where the headers lie
   local flag
-  for flag in $(pc --cflags kvpool); do
+  for flag in $(pkg-config --cflags kvpool); do
     case $flag in -I*) ;; *) echo "leaks $flag"; return 1 ;; esac
   done
 }
 shared() { # COMPILER SOURCE [ARGUMENT...]
   # shellcheck disable=SC2046
-  "$1" -Wall -Wextra -Werror "$2" -o "$tmp/program" $(pc --cflags --libs kvpool) && "$tmp/program" "${@:3}" &&
+  "$1" -Wall -Wextra -Werror "$2" -o "$tmp/program" $(pkg-config --cflags --libs kvpool) && "$tmp/program" "${@:3}" &&
     readelf -d "$tmp/program" | grep -q 'libkvpool.so.0'
 }
 static() { # COMPILER SOURCE
   local alone=$tmp/alone
   rm -rf "$alone" && mkdir "$alone" && cp "$lib/libkvpool.a" "$alone/"
   # shellcheck disable=SC2046
-  "$1" -Wall -Wextra -Werror "$2" -o "$tmp/program" -L"$alone" $(pc --cflags --static --libs kvpool | sed "s|-L$lib||g") &&
+  "$1" -Wall -Wextra -Werror "$2" -o "$tmp/program" -L"$alone" $(pkg-config --cflags --static --libs kvpool | sed "s|-L$lib||g") &&
     "$tmp/program" && ! readelf -d "$tmp/program" | grep 'libkvpool'
 }
 by_cmake() { # TARGET
