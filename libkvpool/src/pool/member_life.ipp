@@ -225,6 +225,7 @@ int Member<Env>::report_stream(u64 deadline) {
   const u64 now = env_.now_ns();
   std::erase_if(pins_, [&](const HeldPin &pin) { return pin.expiry_ns <= now; });
   for (HeldPin &pin : pins_) {
+    if (env_.mutant(Mutant::kReportForgetsPins)) break;
     media::ReportPinBody body{};
     std::memcpy(body.key, pin.key.w, sizeof body.key);
     body.pin_ttl_ms = (pin.expiry_ns - now) / kMs + 1;
@@ -248,6 +249,7 @@ int Member<Env>::report_stream(u64 deadline) {
     settle(r);
   }
   doubts_.clear();
+  if (env_.mutant(Mutant::kForeignExtentKept)) foreign.clear();
   for (u32 extent : foreign) hand_.remove(extent);
   return 0;
 }

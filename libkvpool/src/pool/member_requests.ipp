@@ -185,7 +185,7 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
 
 template <PoolEnv Env>
 int Member<Env>::grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy) {
-  lease_.set_flags(media::kMemberHolds);
+  if (!env_.mutant(Mutant::kHoldsNotAnnounced)) lease_.set_flags(media::kMemberHolds);
   media::GrantBody body{};
   body.size_class = size_class;
   body.want = 1;
@@ -373,7 +373,7 @@ int Member<Env>::remove(const Key &key, u64 version, u64 deadline) {
 
 template <PoolEnv Env>
 int Member<Env>::pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, Pin &ret_pin) {
-  lease_.set_flags(media::kMemberPins);
+  if (!env_.mutant(Mutant::kPinsNotAnnounced)) lease_.set_flags(media::kMemberPins);
   media::PinBody body{};
   std::memcpy(body.key, key.w, sizeof body.key);
   body.ttl_ms = ttl_ms;

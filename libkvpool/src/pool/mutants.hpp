@@ -40,7 +40,33 @@ enum class Mutant : u16 {
   kIgnoreIncarnation,         // proto 12: lines of an earlier incarnation are ignored
   kClearKeepsEpoch,           // proto 10: a clear bumps the namespace's epoch
   kCheckNotVerified,          // proto 9: payload checks are verified
-  kRequestWithoutDrain,       // proto 12: a request is drained before the doorbell
+  kReportForgetsPins,         // proto 11: pins are reported to a new owner
+  kPinReportedByKey,          // proto 11: a reported pin names its publication, not just the key
+  kGraceBeforePins,           // proto 8: graces wait until pins are reported
+  kDoubtDoneTwice,            // proto 12: a doubt that took effect does not take effect again
+  kForeignExtentKept,         // proto 8: what the map gives to another leaves the hand
+  kSlotReuseUnseen,           // proto 6: a newer incarnation proves the earlier ones QUIET
+  kHoldsNotAnnounced,         // proto 8: HOLDS is on the medium before the first grant
+  kPinsNotAnnounced,          // proto 8: PINS is on the medium before the first pin
+  kActivateBeforeDrain,       // proto 7: the copied area is on the medium before it is activated
+  kFillActiveArea,            // proto 7: a candidate fills the area its own active does not name
+  kEpochFromActive,           // proto 7: an epoch above all claimed ones, not above the active one
+  kIgnoreRival,               // proto 7: a higher claim after the settling stops the candidate
+  kOwnerIgnoresClaims,        // proto 7: an owner that was outbid stops serving
+  kInsertLooksInOne,          // proto 10: an insert looks in both groups
+  kVersionRepeats,            // proto 3: a version is unique to its publication
+  kNsNotAcquired,             // proto 8: a lookup acquires the namespace's line
+  kGrantIgnoresEntries,       // proto 8: a block that an entry refers to is not free
+  kReclaimUntainted,          // proto 8: reclaimed by time means tainted
+  kAnswerIgnoresEpoch,        // proto 12: an answer carries the epoch of its owner
+  kAnswerIgnoresSequence,     // proto 12: an answer carries its request's sequence
+  kTornAnswerAccepted,        // proto 12: an answer that does not verify is no answer
+  kTornRequestAccepted,       // proto 12: a request that does not verify is not executed
+  kTornEntryAccepted,         // proto 10: an entry that does not verify is looked at again
+  kAdoptDropsHidden,          // proto 10: hidden entries keep their block across a take-over
+  kLookupWithoutClaims,       // proto 10: another highest active starts a lookup again
+  kPendingOutlives,           // proto 9: PENDING goes with its member
+  kQuarantineSkipped,         // proto 8: a lapsed member's extents wait for 2 L
   kCount,
 };
 

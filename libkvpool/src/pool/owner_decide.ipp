@@ -49,7 +49,8 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   const u64 address = (u64{body.locator_high} << 32 | body.locator_low) * media::kLocatorUnit;
   const SpaceMap::Spot spot = space_.locate(address);
   const u32 extent = spot.extent;
-  const IndexMirror::Found found = index_.find(body.key);
+  const bool blind = env_.mutant(Mutant::kInsertLooksInOne);
+  const IndexMirror::Found found = index_.find(body.key, blind);
   if (found.visible != kNoEntry) {
     const media::Entry &e = index_.entry(found.visible);
     if (e.entry_state() == media::EntryState::kPublished) {
@@ -59,8 +60,9 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
       if (same) return MessageStatus::kOk;
     }
   }
-  if (doubt && decided_before(body, spot, ret)) return MessageStatus::kOk;
-  if (doubt && (body.flags & media::kPublishAnswered) && !overtaken(body)) {
+  const bool look = doubt && !env_.mutant(Mutant::kDoubtDoneTwice);
+  if (look && decided_before(body, spot, ret)) return MessageStatus::kOk;
+  if (look && (body.flags & media::kPublishAnswered) && !overtaken(body)) {
     env_.mark("doubt_undone");
     return MessageStatus::kAbsent;
   }
@@ -196,7 +198,8 @@ media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
   const bool tainted = space_.at(spot.extent).record.flags & media::kMapTainted;
   e = media::Entry{};
   std::memcpy(e.key, body.key, sizeof e.key);
-  e.version = media::make_version(epoch_, ++version_number_);
+  if (!env_.mutant(Mutant::kVersionRepeats) || version_number_ == 0) ++version_number_;
+  e.version = media::make_version(epoch_, version_number_);
   e.check_hash = body.check_hash;
   e.length = body.length;
   e.locator_low = body.locator_low;
@@ -281,6 +284,9 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
   ret.block_count = static_cast<u16>(space_.blocks(size_class));
   ret.flags = record.flags & media::kMapTainted ? media::kGrantTainted : 0;
   space_.free_bits_of(extent, ret.free_bits);
+  if (env_.mutant(Mutant::kGrantIgnoresEntries)) {
+    for (u32 i = 0; i < space_.blocks(size_class); ++i) ret.free_bits[i / 64] |= u64{1} << i % 64;
+  }
   ++stats_.grants;
   return MessageStatus::kOk;
 }
@@ -404,6 +410,7 @@ media::MessageStatus Owner<Env>::pin_reported(const media::ReportPinBody &body,
     return e.version == body.version && std::memcmp(e.key, body.key, sizeof e.key) == 0 &&
            state != media::EntryState::kEmpty && state != media::EntryState::kPending;
   };
+  if (env_.mutant(Mutant::kPinReportedByKey)) return pin(body.key, body.pin_ttl_ms, ret);
   if (body.entry < index_.count() && names(static_cast<u32>(body.entry))) {
     return pin_entry(static_cast<u32>(body.entry), body.pin_ttl_ms, ret);
   }

@@ -187,7 +187,7 @@ void Owner<Env>::keep_free_ahead() {
 // soon.
 template <PoolEnv Env>
 void Owner<Env>::run_graces() {
-  if (pins_awaited_ > 0) return;  // what is hidden may be pinned by one who has not reported
+  if (pins_awaited_ > 0 && !env_.mutant(Mutant::kGraceBeforePins)) return;  // what is hidden may be pinned by one who has not reported
   const u64 now = env_.now_ns();
   while (!grace_.empty() && grace_.front().due_ns <= now) {
     const Grace g = grace_.front();

@@ -25,7 +25,7 @@ void Owner<Env>::first_members() {
     for (u32 x : space_.held_by(slot)) {
       stale = stale || !live || space_.at(x).record.tag != tag_of(now.incarnation);
     }
-    if (!stale) continue;
+    if (!stale || (live && env_.mutant(Mutant::kSlotReuseUnseen))) continue;
     env_.mark("holder_gone");
     // Whoever stands in the slot now proves that the holder is QUIET; else its lock does.
     bool quiet = live || env_.try_lock(LockKind::kMember, slot);
@@ -150,7 +150,7 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
     --reports_awaited_;
     if (m.pins) --pins_awaited_;
   }
-  for (u32 i = 0; i < pendings_.size();) {
+  for (u32 i = 0; i < pendings_.size() && !env_.mutant(Mutant::kPendingOutlives);) {
     const u32 n = pendings_[i];
     if (index_.entry(n).version != m.incarnation) {
       ++i;
@@ -162,6 +162,7 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
   Quarantine q{slot, m.incarnation, m.group,
                env_.now_ns() + 2ull * geo_.lease_ms * kMs, quiet, {}};
   if (env_.mutant(Mutant::kReclaimBeforeQuiet)) q.quiet = true, q.group = 0;
+  if (env_.mutant(Mutant::kQuarantineSkipped)) q.until_ns = 0;
   for (Quarantine &other : quarantine_) std::erase(other.awaited, slot);
   if (q.group != 0) {
     for (u32 s = 0; s < members_.size(); ++s) {
@@ -184,7 +185,7 @@ void Owner<Env>::run_quarantines() {
       ++i;
       continue;
     }
-    reclaim(q.slot, q.incarnation, !by_proof);
+    reclaim(q.slot, q.incarnation, !by_proof && !env_.mutant(Mutant::kReclaimUntainted));
     quarantine_.erase(quarantine_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }

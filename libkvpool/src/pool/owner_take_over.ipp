@@ -13,7 +13,8 @@ int Owner<Env>::take_over(u32 standby_slot) {
   ClaimView view = claims_.read();
   if (view.gone) return -ESTALE;
   if (view.unreadable) return -EUCLEAN;
-  const u32 counter = media::epoch_counter(view.highest_claimed) + 1;
+  const bool low = env_.mutant(Mutant::kEpochFromActive);
+  const u32 counter = media::epoch_counter(low ? view.highest_active : view.highest_claimed) + 1;
   if (counter > media::kEpochCounterMax) return -EOVERFLOW;
   epoch_ = media::make_epoch(counter, standby_slot);
   media::ClaimLine mine = view.line[standby_slot];
@@ -24,13 +25,15 @@ int Owner<Env>::take_over(u32 standby_slot) {
   if (!env_.mutant(Mutant::kTakeoverWithoutSettle)) env_.sleep_ns(2ull * geo_.delta_us * 1000);
   view = claims_.read();
   if (view.gone) return -ESTALE;
-  if (view.unreadable || view.highest_claimed > epoch_) return -EAGAIN;
+  const bool rival = view.unreadable || view.highest_claimed > epoch_;
+  if (rival && !env_.mutant(Mutant::kIgnoreRival)) return -EAGAIN;
   if (view.highest_active == 0) return -EUCLEAN;
 
-  const u8 target = mine.active != 0 && mine.area == 0 ? 1 : 0;
+  const bool same = env_.mutant(Mutant::kFillActiveArea);
+  const u8 target = mine.active != 0 && (mine.area == 0) != same ? 1 : 0;
   pen_.open(geo_.area_at(standby_slot, target), epoch_);
   if (int err = scan(view)) return err;
-  pen_.drain_strict();
+  if (!env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
 
   if (!member_.alive()) return -ESTALE;
   if (!env_.mutant(Mutant::kTakeoverWithoutReread) && !claims_.read().accepts(epoch_)) {
@@ -227,6 +230,10 @@ void Owner<Env>::adopt_entry(u32 number) {
       const bool cleared = entry.version <= ns_[ns].clear_version;
       index_.link(number, cleared ? kClearedList : ns);
       ns_bytes_[ns] += entry_bytes(entry);
+    } else if (env_.mutant(Mutant::kAdoptDropsHidden)) {
+      space_.detach(spot);
+      entry = media::Entry{};
+      entry.state = static_cast<u8>(media::EntryState::kEmpty);
     } else {
       grace_.push_back({env_.now_ns() + u64{geo_.grace_us} * 1000, number, index_.stamp(number)});
       grace_bytes_ += entry_bytes(entry);
