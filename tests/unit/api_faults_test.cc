@@ -86,7 +86,15 @@ void sweep(const char *name, Out &output, Call &&call, Undo &&undo) {
     if (result < 0) {
       cr_expect_eq(result, -ENOMEM, "%s: allocation %d gave %d", name, n, result);
       cr_expect_eq(std::memcmp(&output, &before, sizeof before), 0, "%s: output written", name);
-      cr_expect_eq(live, live_before, "%s: allocation %d leaks %ld", name, n, live - live_before);
+      // Queues may keep a node they grew by; what leaks grows with every failure.
+      constexpr int kAgain = 8;
+      for (int i = 0; i < kAgain; ++i) {
+        fail_in = n;
+        if (call() >= 0) undo();
+      }
+      fail_in = 0;
+      cr_expect_lt(live - live_before, kAgain, "%s: allocation %d leaks %ld in %d calls", name, n,
+                   live - live_before, kAgain + 1);
     } else {
       undo();  // a smaller way was found without the memory
       std::memcpy(static_cast<void *>(&output), &before, sizeof before);
