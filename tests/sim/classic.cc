@@ -212,8 +212,8 @@ constexpr Scenario kClassic[] = {
     {"fenced-delta", "a fenced store reaches the medium within delta", fenced_within_delta},
     {"canary-counters-together", "two counters of two hosts in one line", counters_together, 1,
      true},
-    {"canary-no-drain", "the header is published before the payload is drained", publish_no_drain, 1,
-     true},
+    {"canary-no-drain", "the header is published before the payload is drained", publish_no_drain,
+     1, true},
     {"canary-weak-drain", "a store fence taken for 'on the medium'", publish_weak_drain, 1, true},
     {"canary-no-acquire", "the payload is read without acquiring it", publish_no_acquire, 1, true},
 };

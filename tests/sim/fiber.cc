@@ -40,8 +40,8 @@ Fiber::~Fiber() {
   munmap(stack_, kStackBytes + kGuardBytes);
 }
 
-// Moving the handle into storage that is never destroyed keeps the library from unwinding the stack,
-// which would run production destructors (and throw through noexcept verbs).
+// Moving the handle into storage that is never destroyed keeps the library from unwinding the
+// stack, which would run production destructors (and throw through noexcept verbs).
 void Fiber::abandon() {
   alignas(boost::context::fiber) std::byte grave[sizeof(boost::context::fiber)];
   new (grave) boost::context::fiber(std::move(self_));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One fiber on a reusable stack. A fiber of a crashed process is abandoned, never unwound: a machine
-// that lost its power runs no destructors either.
+// One fiber on a reusable stack. A fiber of a crashed process is abandoned, never unwound: a
+// machine that lost its power runs no destructors either.
 #pragma once
 
 #include <boost/context/fiber.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The history rule: a read returns one complete publication that was begun before the read ended and
-// was not known to be gone before the read began.
+// The history rule: a read returns one complete publication that was begun before the read ended
+// and was not known to be gone before the read began.
 #include "history.hpp"
 
 #include <cstdio>

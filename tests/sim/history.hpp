@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened to each key, and whether a read may have returned what it did (I1, I2). Payload is a
-// function of key and publication nonce, so that an older publication of the same key is told apart.
+// What happened to each key, and whether a read may have returned what it did (I1, I2). Payload is
+// a function of key and publication nonce, so that an older publication of the same key is told
+// apart.
 #pragma once
 
 #include <string>
@@ -30,10 +31,11 @@ public:
   // A publish call begins.
   void begin(u64 key, u64 nonce, u32 scope, Time now);
   void acknowledged(u64 nonce, Time now);
-  // A removal took effect between `begun` and `ended`: what was acknowledged before it began is gone
-  // for every read begun after it ended. key 0: of every key.
+  // A removal took effect between `begun` and `ended`: what was acknowledged before it began is
+  // gone for every read begun after it ended. key 0: of every key.
   void removed(u64 key, u32 scope, Time begun, Time ended);
-  // Takes payload apart; empty text: the bytes are one complete publication of `key` that may be read.
+  // Takes payload apart; empty text: the bytes are one complete publication of `key` that may be
+  // read.
   std::string judge(u64 key, const Line *lines, u64 count, Time read_begun, Time read_ended,
                     u64 &ret_nonce) const;
   const std::vector<Written> &all() const { return written_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvpool-sim: options, progress, output. Exit code 0 only if nothing was found that must not be, and
-// in a mutant run only if every mutant was found.
+// kvpool-sim: options, progress, output. Exit code 0 only if nothing was found that must not be,
+// and in a mutant run only if every mutant was found.
 #include <signal.h>
 #include <unistd.h>
 
@@ -77,7 +77,8 @@ bool parse_without(const std::string &text, u32 &mask) {
 }
 
 void print_list(bool as_json) {
-  json out{{"schema", "kvpool.sim.list/1"}, {"scenarios", json::array()}, {"mutants", json::array()}};
+  json out{
+      {"schema", "kvpool.sim.list/1"}, {"scenarios", json::array()}, {"mutants", json::array()}};
   for (const Scenario &s : scenarios()) {
     out["scenarios"].push_back({{"name", s.name}, {"what", s.what}, {"canary", s.canary}});
     if (!as_json) std::printf("%-26s %s\n", s.name, s.what);

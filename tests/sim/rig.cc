@@ -83,7 +83,8 @@ void Rig::format() {
   const PoolOffset area = geo.area_at(0, 0);
   Line regions[media::kRegionTableLines];
   media::encode_regions(layout_.regions, regions);
-  for (u32 i = 0; i < media::kRegionTableLines; ++i) poke(geo.region_line(area, i), regions[i], epoch);
+  for (u32 i = 0; i < media::kRegionTableLines; ++i)
+    poke(geo.region_line(area, i), regions[i], epoch);
   for (u32 id = 0; id < geo.namespace_lines; ++id) {
     media::NamespaceLine line{};
     line.flags = media::kNsEmpty;
@@ -143,7 +144,7 @@ bool Rig::join(Actor &actor, u8 standby_slot) {
   return false;
 }
 
-// ---- owners ----------------------------------------------------------------------------------------
+// ---- owners -------------------------------------------------------------------------------------
 
 // Until the heartbeat of the active owner (or of the highest claimer) stands still for long.
 void Rig::watch_owner(Actor &actor) {
@@ -238,7 +239,7 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
       true);
 }
 
-// ---- members ---------------------------------------------------------------------------------------
+// ---- members ------------------------------------------------------------------------------------
 
 bool Rig::open_namespace(Actor &actor) {
   media::NsOpenBody body{};

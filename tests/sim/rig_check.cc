@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be true when everybody has done his work and the graces are over: nothing leaked (I5), what
-// was published is there (I4, I6), what is there reads right (I1, I2).
+// What must be true when everybody has done his work and the graces are over: nothing leaked (I5),
+// what was published is there (I4, I6), what is there reads right (I1, I2).
 #include <algorithm>
 
 #include "rig.hpp"
@@ -47,7 +47,8 @@ bool Rig::read_medium(MediumView &view) const {
     const PoolOffset at = geo.map_word(view.area, x);
     const Line line = sim_.world().peek(PoolOffset::from_raw(at.raw() & ~(kLineBytes - 1)));
     media::MapRecord record{};
-    if (!sealer_.unpack_map(line.w[at.byte() % kLineBytes / 8], at, view.epoch, record)) return false;
+    if (!sealer_.unpack_map(line.w[at.byte() % kLineBytes / 8], at, view.epoch, record))
+      return false;
     view.extents.push_back(record);
   }
   view.entries.clear();
@@ -84,14 +85,15 @@ std::string Rig::space_text() const {
     if (!layout_.regions.holds(begin, end - begin)) return "entry names bytes outside the pool";
     const auto next = blocks.lower_bound(begin);
     if (next != blocks.end() && next->first < end) return "two entries share a block";
-    if (next != blocks.begin() && std::prev(next)->second > begin) return "two entries share a block";
+    if (next != blocks.begin() && std::prev(next)->second > begin)
+      return "two entries share a block";
     blocks[begin] = end;
   }
   return "";
 }
 
-// I4 and I6: a key that was not found although a member that nothing happened to published it before
-// `before`, and nothing was removed or evicted since.
+// I4 and I6: a key that was not found although a member that nothing happened to published it
+// before `before`, and nothing was removed or evicted since.
 void Rig::check_kept(u64 key, Time before) {
   if (removals_.count(key) || cleared_ || owners_stats_lost_) return;
   for (const auto &actor : actors_) {
@@ -100,7 +102,8 @@ void Rig::check_kept(u64 key, Time before) {
   for (const Written &w : history_.all()) {
     if (w.nonce == 0 || w.key != key || w.ended > before) continue;
     const auto by = writer_of_.find(w.nonce);
-    if (by == writer_of_.end() || by->second->disturbed || !sim_.alive(by->second->process)) continue;
+    if (by == writer_of_.end() || by->second->disturbed || !sim_.alive(by->second->process))
+      continue;
     sim_.fail("key %llu, published with nonce %llu by %s and never removed, is lost", ull(key),
               ull(w.nonce), by->second->name.c_str());
   }

@@ -211,7 +211,8 @@ void fill_counts(RunReport &report, const Shared &shared, const Plan &plan) {
     const bool sampled = all[i].canary && plan.scenario.empty() && !g_stop;
     if (!sampled || shared.failed[i] * 10 >= shared.runs[i]) continue;
     ++report.violations;
-    report.failures.push_back({all[i].name, "a canary was not found: the simulator has lost its teeth",
+    report.failures.push_back({all[i].name,
+                               "a canary was not found: the simulator has lost its teeth",
                                plan.base, replay_line(all[i].name, plan.base)});
   }
 }

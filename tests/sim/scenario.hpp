@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scenario sets up a rack, runs it and checks it; each seed gives another run of it. A canary is a
-// scenario with a known mistake: the simulator has to find it, which shows that it can.
+// A scenario sets up a rack, runs it and checks it; each seed gives another run of it. A canary is
+// a scenario with a known mistake: the simulator has to find it, which shows that it can.
 #pragma once
 
 #include <span>

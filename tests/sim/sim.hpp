@@ -21,7 +21,8 @@
 
 namespace kvpool::sim {
 
-// What a run may use; each run switches off a random subset (swarm), and shrinking switches off more.
+// What a run may use; each run switches off a random subset (swarm), and shrinking switches off
+// more.
 enum class Feature : u32 {
   kTornLines,
   kCachedWords,
@@ -115,13 +116,13 @@ public:
   Time paused_total(ProcessId process) const { return processes_[process].paused_total; }
   u32 host_of(ProcessId process) const { return processes_[process].host; }
 
-  // --- file locks: freed when the holder dies, kept while it is stopped ---------------------------
+  // --- file locks: freed when the holder dies, kept while it is stopped --------------------------
   bool try_lock(u64 lock);
   void unlock(u64 lock);
   bool locked_by_other(u64 lock) const;
   bool locked(u64 lock) const { return locks_.count(lock) != 0; }
 
-  // --- the run -------------------------------------------------------------------------------------
+  // --- the run -----------------------------------------------------------------------------------
   bool allows(Feature feature) const { return (features_ >> static_cast<u32>(feature)) & 1; }
   u64 ops(u64 wanted) const { return wanted < options_.ops_max ? wanted : options_.ops_max; }
   const RunOptions &options() const { return options_; }

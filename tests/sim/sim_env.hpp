@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of the simulated rack as the pool layer sees the world: memory, clock, chance, file locks,
-// waiting. One object a simulated process.
+// A process of the simulated rack as the pool layer sees the world: memory, clock, chance, file
+// locks, waiting. One object a simulated process.
 #pragma once
 
 #include "pool/env.hpp"

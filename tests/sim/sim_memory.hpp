@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs over the simulated fabric: what production templates are instantiated with. One object a
-// process; the thread that calls is the scheduler's current one. Every verb is a point where another
-// thread may run, so nothing between two verbs is atomic but what the hardware makes so.
+// The verbs over the simulated fabric: what production templates are instantiated with. One object
+// a process; the thread that calls is the scheduler's current one. Every verb is a point where
+// another thread may run, so nothing between two verbs is atomic but what the hardware makes so.
 #pragma once
 
 #include "arch/memory.hpp"

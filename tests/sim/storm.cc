@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenarios over the production templates: members that put, get, remove, pin and clear, owners that
-// serve and take over, and a nemesis that kills, stops and breaks. Each stresses another part.
+// Scenarios over the production templates: members that put, get, remove, pin and clear, owners
+// that serve and take over, and a nemesis that kills, stops and breaks. Each stresses another part.
 #include "rig.hpp"
 #include "scenario.hpp"
 
@@ -263,7 +263,8 @@ constexpr Scenario kStorms[] = {
     {"pins", "blocks are pinned and used while others evict and remove them", pin_storm, 3},
     {"clear", "the namespace is cleared while members put and get", clear_storm, 2},
     {"index", "an index so small that groups overflow", index_storm, 3},
-    {"member-faults", "members are killed, or stopped for longer than their lease", member_faults, 4},
+    {"member-faults", "members are killed, or stopped for longer than their lease", member_faults,
+     4},
     {"owner-faults", "owners are killed or stopped, a standby takes over", owner_faults, 5},
     {"doubt", "a full store whose owners change: publications in doubt", doubt_storm, 4},
     {"reuse", "slow readers of blocks that are soon another key's", reuse_storm, 4},

@@ -284,8 +284,8 @@ void World::write_back(u32 host, u32 thread, LineRef ref) {
   h.in_flight.push_back({ref, 0xff, thread, due, page.data[ref.index]});
 }
 
-// Written back if dirty, then forgotten. A write-back of the line that went on its way unasked becomes
-// the flushing thread's concern: its fence and its read-back cover it.
+// Written back if dirty, then forgotten. A write-back of the line that went on its way unasked
+// becomes the flushing thread's concern: its fence and its read-back cover it.
 void World::drop(u32 host, u32 thread, LineRef ref) {
   if (thread != ~u32{0} && (ref.page->in_flight[host] & bit(ref.index))) {
     for (Store &store : hosts_[host].in_flight) {
@@ -391,8 +391,8 @@ void World::flush(u32 thread, PoolOffset off) {
   }
 }
 
-// Every store is in the host's domain and every flush has taken effect; a line may have been fetched
-// again between its flush and this fence.
+// Every store is in the host's domain and every flush has taken effect; a line may have been
+// fetched again between its flush and this fence.
 void World::fence(u32 thread) {
   ++steps_;
   Thread &t = threads_[thread];

@@ -2,10 +2,11 @@
 // The simulated fabric: a medium of 64-byte lines, hosts whose caches lie, threads with buffers of
 // streaming stores. It owns every byte of a simulated pool and all of protocol.md 1 (A1 to A9).
 //
-// A store takes three steps: thread buffer -> host domain (a fence forces it) -> medium (within delta
-// of the fence, lines in any order; a read-back by the same host forces its line). Cached stores make
-// a line dirty, and its write-back carries the whole line. What the world may do of itself at any
-// verb it does at random: evict, write back, prefetch, drain, land, let a flush take effect early.
+// A store takes three steps: thread buffer -> host domain (a fence forces it) -> medium (within
+// delta of the fence, lines in any order; a read-back by the same host forces its line). Cached
+// stores make a line dirty, and its write-back carries the whole line. What the world may do of
+// itself at any verb it does at random: evict, write back, prefetch, drain, land, let a flush take
+// effect early.
 #pragma once
 
 #include <memory>

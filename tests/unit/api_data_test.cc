@@ -111,7 +111,8 @@ Test(api_data, runs_gather_and_scatter, .timeout = 60) {
     block.plan.run_count = 1;
     block.bytes = bytes;
     int32_t status = -1;
-    cr_assert_eq(kvpool_put_blocks(ns, &block, 1, 0, &status), 1, "%s", kvpool_strerror_detail(ctx));
+    cr_assert_eq(kvpool_put_blocks(ns, &block, 1, 0, &status), 1, "%s",
+                 kvpool_strerror_detail(ctx));
     cr_expect_eq(status, KVPOOL_STATUS_OK);
     cr_assert_eq(kvpool_get(ns, &block.key, whole.data(), bytes, 0), 1);
     cr_expect(whole == expected, "round %d: the block differs", round);
@@ -125,7 +126,8 @@ Test(api_data, runs_gather_and_scatter, .timeout = 60) {
     for (uint64_t i = 0; i < count; ++i) {
       const auto a = to.begin() + static_cast<long>((count - 1 - i) * local_stride);
       const auto b = from.begin() + static_cast<long>(i * local_stride);
-      cr_assert(std::equal(a, a + static_cast<long>(fragment), b), "round %d fragment %lu", round, i);
+      cr_assert(std::equal(a, a + static_cast<long>(fragment), b), "round %d fragment %lu", round,
+                i);
     }
     cr_assert_eq(kvpool_mem_unregister(mem), 0);
   }
@@ -197,7 +199,8 @@ Test(api_data, rows_come_from_many_blocks, .timeout = 60) {
   }
   std::mt19937_64 rng(5);
   std::vector<int64_t> rows(1024);
-  for (int64_t &r : rows) r = rng() % 10 == 0 ? -1 : static_cast<int64_t>(rng() % (kPerBlock * kBlocks));
+  for (int64_t &r : rows)
+    r = rng() % 10 == 0 ? -1 : static_cast<int64_t>(rng() % (kPerBlock * kBlocks));
   std::vector<uint8_t> got(rows.size() * kRow, 0x77);
   kvpool_rows plan{};
   plan.local_offset = reinterpret_cast<uintptr_t>(got.data());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: a call that runs out of memory fails as a whole, leaves its outputs alone and leaks nothing;
-// lookup and get allocate nothing at all.
-// How: this program's allocation functions are its own, and fail the n-th allocation of this thread, for
-// n = 1, 2, ... until the call gets by without one failing.
+// Shows: a call that runs out of memory fails as a whole, leaves its outputs alone and leaks
+// nothing; lookup and get allocate nothing at all. How: this program's allocation functions are its
+// own, and fail the n-th allocation of this thread, for n = 1, 2, ... until the call gets by
+// without one failing.
 #include <cstdlib>
 #include <new>
 
@@ -47,9 +47,10 @@ void *operator new(std::size_t size, const std::nothrow_t &) noexcept { return t
 void *operator new[](std::size_t size, const std::nothrow_t &) noexcept { return take(size); }
 void *operator new(std::size_t size, std::align_val_t align) {
   if (denied()) throw std::bad_alloc();
-  void *p = std::aligned_alloc(static_cast<std::size_t>(align),
-                               (size + static_cast<std::size_t>(align) - 1) /
-                                   static_cast<std::size_t>(align) * static_cast<std::size_t>(align));
+  void *p =
+      std::aligned_alloc(static_cast<std::size_t>(align),
+                         (size + static_cast<std::size_t>(align) - 1) /
+                             static_cast<std::size_t>(align) * static_cast<std::size_t>(align));
   if (p == nullptr) throw std::bad_alloc();
   ++live;
   return p;
@@ -63,8 +64,8 @@ void operator delete(void *p, std::size_t, std::align_val_t) noexcept { give(p);
 
 namespace {
 
-// Runs `call` with the n-th allocation failing, n = 1, 2, ..., until none fails. `output` must hold the
-// same bytes after a failed call; `undo` takes back what a successful one made.
+// Runs `call` with the n-th allocation failing, n = 1, 2, ..., until none fails. `output` must hold
+// the same bytes after a failed call; `undo` takes back what a successful one made.
 template <class Out, class Call, class Undo>
 void sweep(const char *name, Out &output, Call &&call, Undo &&undo) {
   Out before;
@@ -135,7 +136,9 @@ Test(api_faults, namespaces_and_keys, .timeout = 200) {
   ns = open_ns(ctx, "faulty");
   uint32_t tokens[64] = {};
   kvpool_key keys[4] = {};
-  sweep("key_chain", keys, [&] { return kvpool_key_chain(ns, nullptr, tokens, 64, 4, keys); }, nothing);
+  sweep(
+      "key_chain", keys, [&] { return kvpool_key_chain(ns, nullptr, tokens, 64, 4, keys); },
+      nothing);
   sweep("key_wrap", keys, [&] { return kvpool_key_wrap(ns, "k", 1, keys); }, nothing);
   kvpool_ns_info infos[4] = {};
   sweep("ns_list", infos, [&] { return kvpool_ns_list(ctx, 4, infos); }, nothing);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store of its own for each test of the C API: made, opened, and taken away again. Not a test itself.
+// A store of its own for each test of the C API: made, opened, and taken away again. Not a test
+// itself.
 #pragma once
 
 #include <criterion/criterion.h>

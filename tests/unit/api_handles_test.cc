@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: options, handles and outputs keep the promises of kvpool.h's first page; errors have a sentence.
-// How: one table over all options structs; outputs compared before and after refused calls; a fork.
+// Shows: options, handles and outputs keep the promises of kvpool.h's first page; errors have a
+// sentence. How: one table over all options structs; outputs compared before and after refused
+// calls; a fork.
 #include <sys/wait.h>
 
 #include "api_fixture.hpp"
@@ -9,8 +10,8 @@ using namespace api_test;
 
 namespace {
 
-// Every options struct with a call that takes it. The call must fail for another reason, or succeed,
-// when the options are fine.
+// Every options struct with a call that takes it. The call must fail for another reason, or
+// succeed, when the options are fine.
 struct OptionsCase {
   const char *name;
   size_t size;
@@ -84,7 +85,8 @@ Test(api_handles, options_of_any_size, .timeout = 60) {
     set_size(raw, 12);
     cr_expect_eq(c.call(ctx, ns, raw.data()), plain, "%s: an older, shorter caller", c.name);
     set_size(raw, c.size + 64);
-    cr_expect_eq(c.call(ctx, ns, raw.data()), plain, "%s: a newer caller that asks nothing", c.name);
+    cr_expect_eq(c.call(ctx, ns, raw.data()), plain, "%s: a newer caller that asks nothing",
+                 c.name);
     raw[c.size + 33] = 1;
     cr_expect_eq(c.call(ctx, ns, raw.data()), -E2BIG, "%s: a newer caller that asks more", c.name);
     raw[c.size + 33] = 0;
@@ -294,7 +296,8 @@ Test(api_handles, handles_are_dead_in_a_forked_child, .timeout = 60) {
   cr_assert_eq(waitpid(child, &status, 0), child);
   cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child said %d", status);
   usleep(100000);
-  cr_expect_eq(kvpool_get(ns, &key, buf, sizeof buf, 0), 1, "the child took the parent's slot along");
+  cr_expect_eq(kvpool_get(ns, &key, buf, sizeof buf, 0), 1,
+               "the child took the parent's slot along");
   const kvpool_key second = key_of(ns, 2);
   cr_expect_eq(kvpool_put(ns, &second, buf, sizeof buf, 0), 1);
 }
@@ -362,7 +365,8 @@ Test(api_handles, formatted_anew_is_gone, .timeout = 60) {
   opts.flags = KVPOOL_FORMAT_F_YES | KVPOOL_FORMAT_F_FORCE;
   cr_assert_eq(kvpool_format(pool.address(), &opts), 0, "%s", kvpool_strerror_detail(nullptr));
   cr_expect_eq(kvpool_lookup(ns, &key, 1, 0, 0, nullptr), -EIDRM);
-  // What was on its way may still be answered by the owner that does not know yet; nothing later is.
+  // What was on its way may still be answered by the owner that does not know yet; nothing later
+  // is.
   const uint64_t end = in_ms(2000);
   int result;
   do {

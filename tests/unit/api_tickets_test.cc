@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: reservations and pins travel between members of a group, and nobody else can use them.
-// How: two or three contexts of one or different engines in this process stand for ranks and strangers.
+// How: two or three contexts of one or different engines in this process stand for ranks and
+// strangers.
 #include <thread>
 
 #include "api_fixture.hpp"
@@ -62,7 +63,8 @@ Test(api_tickets, ranks_write_their_shards, .timeout = 60) {
     }
     cr_expect_eq(covered, c.bytes);
     cr_expect_eq(kvpool_publish(there, &ticket, 1, 0, &status), -EACCES);
-    cr_assert_eq(kvpool_publish(ns, &ticket, 1, 0, &status), 1, "%s", kvpool_strerror_detail(first));
+    cr_assert_eq(kvpool_publish(ns, &ticket, 1, 0, &status), 1, "%s",
+                 kvpool_strerror_detail(first));
     cr_expect_eq(status, KVPOOL_STATUS_OK);
     cr_expect_eq(kvpool_publish(ns, &ticket, 1, 0, &status), -EKEYEXPIRED, "published twice");
     std::vector<uint8_t> in(c.bytes), part(c.bytes / 3 + 1);
@@ -92,8 +94,8 @@ Test(api_tickets, aborted_and_bad_reservations, .timeout = 60) {
   auto refused = [&](int err, uint64_t bytes, uint32_t shards) {
     opts.block_bytes = bytes;
     opts.shards = shards;
-    cr_expect_eq(kvpool_reserve(ns, &key, nullptr, 1, &opts, &untouched), err, "%lu bytes %u shards",
-                 bytes, shards);
+    cr_expect_eq(kvpool_reserve(ns, &key, nullptr, 1, &opts, &untouched), err,
+                 "%lu bytes %u shards", bytes, shards);
     cr_expect_eq(std::memcmp(&untouched, &before, sizeof before), 0);
   };
   refused(-EINVAL, 0, 1);

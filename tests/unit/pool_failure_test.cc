@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: members that die, stop or come back, and owners that go, lose nothing but what protocol.md says
-// may be lost: blocks return, published blocks stay, doubts end, one decision is taken once.
-// How: threads over one store in anonymous memory whose "processes" the test kills; a lease of 300 ms.
+// Shows: members that die, stop or come back, and owners that go, lose nothing but what protocol.md
+// says may be lost: blocks return, published blocks stay, doubts end, one decision is taken once.
+// How: threads over one store in anonymous memory whose "processes" the test kills; a lease of 300
+// ms.
 #include "pool_fixture.hpp"
 
 using namespace kvpool;

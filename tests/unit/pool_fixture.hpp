@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A store in anonymous memory with members and an owner as threads of one process: the pool layer's
-// unit tests run over it. Locks are those of a file store, held by "processes" that a test can kill.
+// unit tests run over it. Locks are those of a file store, held by "processes" that a test can
+// kill.
 #pragma once
 
 #include <criterion/criterion.h>
@@ -46,7 +47,8 @@ public:
     return (z ^ z >> 27) * 0x94D049BB133111EBull;
   }
   void sleep_ns(u64 ns) noexcept {
-    const timespec t{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    const timespec t{static_cast<time_t>(ns / 1'000'000'000),
+                     static_cast<long>(ns % 1'000'000'000)};
     nanosleep(&t, nullptr);
   }
   void relax(u32 index) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: operations run once per post, completions come once, and cancel ends only when nothing runs.
-// How: bodies that count, wait on a gate, or spin until cancelled; the descriptor polled beside them.
+// Shows: operations run once per post, completions come once, and cancel ends only when nothing
+// runs. How: bodies that count, wait on a gate, or spin until cancelled; the descriptor polled
+// beside them.
 #include <criterion/criterion.h>
 #include <poll.h>
 
@@ -178,7 +179,8 @@ Test(async, many_threads_post_and_poll, .timeout = 60) {
   std::atomic<int> runs{0};
   std::vector<std::unique_ptr<Operation>> ops;
   for (int i = 0; i < kOps; ++i) {
-    ops.push_back(std::make_unique<Operation>([&](u64, const std::atomic<bool> &) { return ++runs; }));
+    ops.push_back(
+        std::make_unique<Operation>([&](u64, const std::atomic<bool> &) { return ++runs; }));
   }
   int taken = 0;
   for (int round = 0; round < kRounds; ++round) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: events arrive in order, replay as far as kept, and a slow reader is told what it lost.
-// How: a writer and readers over one ring, within one thread and with a writer that overruns a reader.
+// How: a writer and readers over one ring, within one thread and with a writer that overruns a
+// reader.
 #include <criterion/criterion.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -82,7 +82,8 @@ std::vector<const FigureSpec *> select(const std::vector<std::string> &names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string_view nearest = nearest_word(name, known);
     fail(kExitUsage, name, "no such figure or group",
-         nearest.empty() ? "kvpool bench --list names them" : fmt::format("did you mean {}?", nearest));
+         nearest.empty() ? "kvpool bench --list names them"
+                         : fmt::format("did you mean {}?", nearest));
   }
   std::vector<const FigureSpec *> ret;
   for (const FigureSpec &f : kFigures) {

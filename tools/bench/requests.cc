@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// request_* and owner_*: messages between this process and an owner on another CPU, beside two lines
-// that go back and forth between as many processes.
+// request_* and owner_*: messages between this process and an owner on another CPU, beside two
+// lines that go back and forth between as many processes.
 #include <optional>
 
 #include "bench/figures.hpp"

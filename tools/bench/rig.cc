@@ -62,7 +62,8 @@ void format_sparse(const PoolFile &file, const StoreShape &shape) {
   std::unique_ptr<backend::Backend> backend;
   auto status = backend::parse_address(file.address().c_str(), address);
   address.huge.reset();
-  if (status.ok()) status = backend::Backend::open(address, backend::OpenMode::kReadWrite, {}, backend);
+  if (status.ok())
+    status = backend::Backend::open(address, backend::OpenMode::kReadWrite, {}, backend);
   if (!status.ok()) fail_errno("memory for an index", status.err, status.what);
   media::FormatOptions options;
   options.device_bytes[0] = shape.bytes;

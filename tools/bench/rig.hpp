@@ -42,7 +42,8 @@ private:
 // Share of the resident bytes of all PoolFile mappings of this process that 2 MiB pages map.
 double huge_share();
 
-// `kvpool bench --child WHAT` in a process of its own on one CPU; ends with this object, or with us.
+// `kvpool bench --child WHAT` in a process of its own on one CPU; ends with this object, or with
+// us.
 class Child {
 public:
   Child() = default;

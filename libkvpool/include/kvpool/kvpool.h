@@ -106,14 +106,14 @@ enum kvpool_status {
   KVPOOL_STATUS_OK = 0,
   /* put, publish: somebody published this key before; nothing more was done */
   KVPOOL_STATUS_EXISTS = 1,
-  KVPOOL_STATUS_MISS = 2,     /* no such block */
-  KVPOOL_STATUS_PENDING = 3,  /* announced by another member, not there yet */
-  /* get: replaced or evicted while it was read, buffers hold rubbish; put: the namespace was cleared
-     since the key was made */
+  KVPOOL_STATUS_MISS = 2,    /* no such block */
+  KVPOOL_STATUS_PENDING = 3, /* announced by another member, not there yet */
+  /* get: replaced or evicted while it was read, buffers hold rubbish; put: the namespace was
+     cleared since the key was made */
   KVPOOL_STATUS_STALE = 4,
-  KVPOOL_STATUS_FULL = 5,     /* no room, and nothing that may be evicted */
-  KVPOOL_STATUS_GONE = 6,     /* lost with its device, or the store was formatted anew */
-  KVPOOL_STATUS_CORRUPT = 7,  /* its bytes do not match their checks; it was reported and removed */
+  KVPOOL_STATUS_FULL = 5,    /* no room, and nothing that may be evicted */
+  KVPOOL_STATUS_GONE = 6,    /* lost with its device, or the store was formatted anew */
+  KVPOOL_STATUS_CORRUPT = 7, /* its bytes do not match their checks; it was reported and removed */
   /* publish was sent, no answer could be accepted in time: ask again by kvpool_lookup() */
   KVPOOL_STATUS_DOUBT = 8,
   KVPOOL_STATUS_BYPASSED = 9, /* the namespace is bypassed */

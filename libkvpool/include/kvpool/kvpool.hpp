@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvpool for C++: owners of the handles of kvpool.h, and errors as exceptions. Header only and thin:
-// whatever is not here is done through get() with the C calls. C++17.
+// kvpool for C++: owners of the handles of kvpool.h, and errors as exceptions. Header only and
+// thin: whatever is not here is done through get() with the C calls. C++17.
 #ifndef KVPOOL_KVPOOL_HPP
 #define KVPOOL_KVPOOL_HPP
 

@@ -127,7 +127,8 @@ int kvpool_post(kvpool_op *op, uint64_t deadline_ns, uint64_t user) {
 int kvpool_check(kvpool_op *op) {
   return guarded_op(op, [&](std::string *why) {
     const int result = op->ctx->context->async().check(*op->operation);
-    if (result < 0) *why = result == -EINPROGRESS ? "check: the operation runs" : "check: it failed";
+    if (result < 0)
+      *why = result == -EINPROGRESS ? "check: the operation runs" : "check: it failed";
     return result;
   });
 }
@@ -147,7 +148,8 @@ int kvpool_poll(kvpool_ctx *ctx, size_t max, uint64_t deadline_ns,
     constexpr size_t kStep = 64;
     store::Async::Completion done[kStep];
     const u64 deadline = store::deadline_of(deadline_ns);
-    const u32 n = ctx->context->async().poll(static_cast<u32>(std::min(max, kStep)), deadline, done);
+    const u32 n =
+        ctx->context->async().poll(static_cast<u32>(std::min(max, kStep)), deadline, done);
     for (u32 i = 0; i < n; ++i) {
       kvpool_op *op = nullptr;
       ctx->operations.each([&](kvpool_op *candidate) {

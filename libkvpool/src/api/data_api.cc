@@ -76,7 +76,8 @@ int batch_result(kvpool_ns *ns, const std::vector<Block> &blocks, int err, int32
   }
   if (err != 0 && !tried) return ns->ctx->context->explain(err, why);
   if (ret_status != nullptr) {
-    for (size_t i = 0; i < blocks.size(); ++i) ret_status[i] = static_cast<int32_t>(blocks[i].status);
+    for (size_t i = 0; i < blocks.size(); ++i)
+      ret_status[i] = static_cast<int32_t>(blocks[i].status);
   }
   return ok;
 }
@@ -137,8 +138,9 @@ int put_result(kvpool_ns *ns, const store::PutBlock &block, int err, std::string
       if (err == -ESTALE) return ns->ctx->context->explain(err, why);
       return options_error(why, -EINPROGRESS, "put: sent, but no answer could be accepted in time");
     case BlockStatus::kStale:
-      return options_error(why, -EKEYREVOKED, "put: the namespace was cleared or removed since this "
-                                              "key was made; make the key again");
+      return options_error(why, -EKEYREVOKED,
+                           "put: the namespace was cleared or removed since this "
+                           "key was made; make the key again");
     case BlockStatus::kUntried:
       return ns->ctx->context->explain(err != 0 ? err : block.error != 0 ? block.error : -EAGAIN,
                                        why);
@@ -158,7 +160,8 @@ int get_result(kvpool_ns *ns, const store::GetBlock &block, int err, std::string
     case BlockStatus::kGone:
       return options_error(why, -EIO, "get: the block's memory could not be read");
     case BlockStatus::kCorrupt:
-      return options_error(why, -EBADMSG, "get: the block does not match its checks; it is removed");
+      return options_error(why, -EBADMSG,
+                           "get: the block does not match its checks; it is removed");
     case BlockStatus::kRange:
       return options_error(why, -ERANGE, "get: bytes beyond the end of the block were asked for");
     default: return ns->ctx->context->explain(err != 0 ? err : -EAGAIN, why);

@@ -72,8 +72,8 @@ bool hit_of(const kvpool_hit &hit, pool::Hit &ret) {
 
 namespace {
 
-// Where fragments without a memory handle lie: the span from the lowest to the highest byte, so that the
-// engine's checks hold for them as well.
+// Where fragments without a memory handle lie: the span from the lowest to the highest byte, so
+// that the engine's checks hold for them as well.
 int bare_memory(const kvpool_run &run, transfer::Run &ret_run, transfer::LocalMemory &ret_memory,
                 std::string *why) {
   const __int128 first = run.local_offset;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the opaque handles of kvpool.h, and what every shim does before and after its one
-// call into the store layer: reject null and dead handles, read options, turn exceptions into errors,
-// keep the sentence about a failure. No logic beyond that.
+// What stands behind the opaque handles of kvpool.h, and what every shim does before and after its
+// one call into the store layer: reject null and dead handles, read options, turn exceptions into
+// errors, keep the sentence about a failure. No logic beyond that.
 #pragma once
 
 #include <kvpool/kvpool.h>
@@ -150,8 +150,8 @@ struct kvpool_op {
   std::unique_ptr<kvpool::store::Operation> operation;
 };
 
-// Members are destroyed from the last to the first: operations before what they name, all before the
-// context.
+// Members are destroyed from the last to the first: operations before what they name, all before
+// the context.
 struct kvpool_ctx {
   std::unique_ptr<kvpool::store::Context> context;
   kvpool::api::BatchRooms rooms;
@@ -219,7 +219,8 @@ int read_options(const T *options, u32 known_flags, T &ret, std::string *why) {
     const char *raw = reinterpret_cast<const char *>(options);
     for (std::size_t i = sizeof(T); i < given; ++i) {
       if (raw[i] != 0) {
-        return options_error(why, -E2BIG, "options: members that this library does not know are set");
+        return options_error(why, -E2BIG,
+                             "options: members that this library does not know are set");
       }
     }
     std::memcpy(static_cast<void *>(&out), raw, given < sizeof(T) ? given : sizeof(T));

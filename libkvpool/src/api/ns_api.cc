@@ -37,12 +37,14 @@ int ns_options(const char *name, const kvpool_ns_opts &o, store::NsOptions &ret,
   for (u32 c = 0; c < o.component_count; ++c) {
     const kvpool_component &from = o.components[c];
     if (from.reserved != 0) return options_error(why, -EINVAL, "component: reserved must be 0");
-    d.components.push_back({from.name != nullptr ? from.name : "", from.block_bytes, from.trailing});
+    d.components.push_back(
+        {from.name != nullptr ? from.name : "", from.block_bytes, from.trailing});
   }
   if (o.verify > KVPOOL_VERIFY_OFF) return options_error(why, -EINVAL, "namespace: unknown verify");
   if (o.weight > 100) return options_error(why, -EINVAL, "namespace: weight is not in 1 to 100");
   if (o.block_bytes % kLineBytes != 0 || o.block_bytes > store::kBlockBytesMax) {
-    return options_error(why, -EINVAL, "namespace: block_bytes is no multiple of 64, or above 1 GiB");
+    return options_error(why, -EINVAL,
+                         "namespace: block_bytes is no multiple of 64, or above 1 GiB");
   }
   ret.open_only = o.flags & KVPOOL_NS_F_OPEN_ONLY;
   ret.verify = static_cast<store::Verify>(o.verify);

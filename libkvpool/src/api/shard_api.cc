@@ -193,7 +193,8 @@ int kvpool_map(kvpool_ctx *ctx, const kvpool_ticket *ticket, size_t max,
       return options_error(why, -EINVAL, "map: an argument is NULL");
     }
     std::vector<store::MappedPiece> pieces(std::min<size_t>(max, store::kPiecesMax));
-    const int n = store::map_block(*ctx->context, wire_of(*ticket), pieces.size(), pieces.data(), why);
+    const int n =
+        store::map_block(*ctx->context, wire_of(*ticket), pieces.size(), pieces.data(), why);
     if (n < 0) return n;
     for (size_t i = 0; i < std::min<size_t>(static_cast<size_t>(n), pieces.size()); ++i) {
       const store::MappedPiece &p = pieces[i];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner's pen: every decision is one line, or one aligned word, of its area (proto 7). Remembers
-// the last line written, so that one strict drain covers a batch. Single writer: the owner's thread.
+// The owner's pen: every decision is one line, or one aligned word, of its area (proto 7).
+// Remembers the last line written, so that one strict drain covers a batch. Single writer: the
+// owner's thread.
 #pragma once
 
 #include "media/layout.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Claims and acceptance (proto 7): who owns the store, and whether an answer counts. Owns no state; it
-// reads the claim lines and both identity lines in one wave, or as part of somebody's wave.
+// Claims and acceptance (proto 7): who owns the store, and whether an answer counts. Owns no state;
+// it reads the claim lines and both identity lines in one wave, or as part of somebody's wave.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the protocol needs of the world around it, as a concept: memory, a clock, randomness, locks on
-// slots, waiting. Production gives it a process (store/process_env.hpp), the simulator a fiber on a
-// host whose caches lie (tests/sim). No other input reaches the code of this layer.
+// What the protocol needs of the world around it, as a concept: memory, a clock, randomness, locks
+// on slots, waiting. Production gives it a process (store/process_env.hpp), the simulator a fiber
+// on a host whose caches lie (tests/sim). No other input reaches the code of this layer.
 #pragma once
 
 #include "arch/memory.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host line (proto 6): one process of a host holds the host's lock and writes its line. Before each
-// heartbeat it rereads the line: a foreign incarnation means that two hosts use one id, which is fatal
-// for both, since their slots and doorbells are the same lines. Guarded by the member's mutex.
+// The host line (proto 6): one process of a host holds the host's lock and writes its line. Before
+// each heartbeat it rereads the line: a foreign incarnation means that two hosts use one id, which
+// is fatal for both, since their slots and doorbells are the same lines. Guarded by the member's
+// mutex.
 #pragma once
 
 #include <cstring>
@@ -23,7 +24,8 @@ public:
   HostKeeper(Env &env, const media::Geometry &geo, const media::Sealer &sealer)
       : env_(env), geo_(geo), sealer_(sealer) {}
 
-  // One heartbeat, if this process keeps the host's line or may start to. False: the id is used twice.
+  // One heartbeat, if this process keeps the host's line or may start to. False: the id is used
+  // twice.
   bool beat(u32 host, const HostIdentity &identity) {
     if (!holding_) {
       if (!env_.try_lock(LockKind::kHost, host)) return true;  // another process of this host does

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner's copy of the index in its own memory (proto 7): finds keys and free lines without a trip,
-// and keeps what is not on the medium: recency, parents, per-namespace lists. No memory of the pool is
-// touched here. Single thread.
+// The owner's copy of the index in its own memory (proto 7): finds keys and free lines without a
+// trip, and keeps what is not on the medium: recency, parents, per-namespace lists. No memory of
+// the pool is touched here. Single thread.
 #pragma once
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's own lines (proto 6): its slot's line with the heartbeat, the lease that hangs on it, and
-// its host's line when it holds the host's lock. Guarded by a mutex of its own, so that a renewal never
-// waits for a request.
+// A member's own lines (proto 6): its slot's line with the heartbeat, the lease that hangs on it,
+// and its host's line when it holds the host's lock. Guarded by a mutex of its own, so that a
+// renewal never waits for a request.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader's side of the index (proto 10): lookups in waves, and the second look that proves a copy.
-// One-sided: no owner is asked. Owns no state; safe from any number of threads.
+// The reader's side of the index (proto 10): lookups in waves, and the second look that proves a
+// copy. One-sided: no owner is asked. Owns no state; safe from any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ public:
   IndexReader(Env &env, const media::Geometry &geo, Claims<Env> &claims)
       : env_(env), geo_(geo), claims_(claims) {}
 
-  // Looks up `count` keys. Keys behind a stop are left as misses. 0; -EAGAIN when another area is the
-  // active one by now (open a new session); -ESTALE when the store's life ended.
+  // Looks up `count` keys. Keys behind a stop are left as misses. 0; -EAGAIN when another area is
+  // the active one by now (open a new session); -ESTALE when the store's life ended.
   int lookup(const Session &session, NsRef ns, const Key *keys, u32 count, LookupOptions options,
              Hit *hits) {
     for (u32 done = 0; done < count;) {
@@ -41,8 +41,8 @@ public:
     return 0;
   }
 
-  // The second look (proto 10), after the last load of a copy: valid[i] says that the copy of hits[i]
-  // counts. One serial round trip for up to kWaveKeys blocks. 0, -EAGAIN, -ESTALE as above.
+  // The second look (proto 10), after the last load of a copy: valid[i] says that the copy of
+  // hits[i] counts. One serial round trip for up to kWaveKeys blocks. 0, -EAGAIN, -ESTALE as above.
   int validate(const Session &session, const Hit *hits, u32 count, bool *valid) {
     auto &mem = env_.memory();
     mem.begin_wave();

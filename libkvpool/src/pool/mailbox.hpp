@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's side of its rings (proto 12): requests out, answers in. Positions restart with each epoch
-// and incarnation; an answer stands at its sequence modulo the depth until it is overwritten, so
-// nothing is ever sent twice within an epoch. Guarded by the member's mutex.
+// A member's side of its rings (proto 12): requests out, answers in. Positions restart with each
+// epoch and incarnation; an answer stands at its sequence modulo the depth until it is overwritten,
+// so nothing is ever sent twice within an epoch. Guarded by the member's mutex.
 #pragma once
 
 #include "pool/session.hpp"
@@ -86,8 +86,8 @@ public:
     env_.memory().ring_doorbell(doorbell_at_, ++doorbell_);
   }
 
-  // Takes up to `count` answers that have arrived, in order, each at most `answer_lines` lines. They
-  // do not count before the caller's accept.
+  // Takes up to `count` answers that have arrived, in order, each at most `answer_lines` lines.
+  // They do not count before the caller's accept.
   u32 take(Answer *answers, u32 count, u32 answer_lines) {
     count = std::min(count, outstanding());
     if (count == 0) return 0;
@@ -99,7 +99,8 @@ public:
     flush_groups(mem, at, count, answer_lines);
     mem.end_poll();
     u32 taken = 0;
-    while (taken < count && load_answer(next_answer_ + taken, answers[taken], answer_lines)) ++taken;
+    while (taken < count && load_answer(next_answer_ + taken, answers[taken], answer_lines))
+      ++taken;
     for (u32 i = 0; i < taken; ++i) {
       answered_line_ += line_count_[next_answer_ % kTracked];
       ++next_answer_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member (proto 6, 8, 9, 11, 12): joins, looks up and validates one-sidedly, reserves blocks, asks the
-// owner for decisions, accepts its answers, and reports to a new owner. Reads take no lock; requests
-// hold one mutex; the lease has its own. Call tick() about every 20 to 100 ms from a thread of its own.
+// A member (proto 6, 8, 9, 11, 12): joins, looks up and validates one-sidedly, reserves blocks,
+// asks the owner for decisions, accepts its answers, and reports to a new owner. Reads take no
+// lock; requests hold one mutex; the lease has its own. Call tick() about every 20 to 100 ms from a
+// thread of its own.
 #pragma once
 
 #include <deque>
@@ -41,13 +42,15 @@ public:
         host_(env, geo_, claims_.sealer()),
         mailbox_(env, geo_, claims_.sealer()) {}
 
-  // ---- life ----------------------------------------------------------------------------------------
+  // ---- life -------------------------------------------------------------------------------------
 
-  // Takes a slot of the host. 0; -EUSERS no free slot; -ESTALE another life; -EUCLEAN no readable area.
+  // Takes a slot of the host. 0; -EUSERS no free slot; -ESTALE another life; -EUCLEAN no readable
+  // area.
   int join(const MemberOptions &options);
   // Reads who owns the store without joining: one-sided calls work, requests are refused.
   int attach() { return refresh_session(); }
-  // After the lease was lost: a new incarnation in the same slot. What was in hand or in doubt is gone.
+  // After the lease was lost: a new incarnation in the same slot. What was in hand or in doubt is
+  // gone.
   int rejoin();
   // Gives everything back by leaving: LEFT proves this incarnation QUIET.
   void leave();
@@ -71,7 +74,7 @@ public:
   // The active owner's area as known now; never null after join(). Valid while the member lives.
   const Session *session() const { return session_.load(std::memory_order_acquire); }
 
-  // ---- one-sided (any thread) ----------------------------------------------------------------------
+  // ---- one-sided (any thread) -------------------------------------------------------------------
 
   // proto 10. 0, -ESTALE, -EAGAIN when areas change faster than they can be read.
   int lookup(NsRef ns, const Key *keys, u32 count, LookupOptions options, Hit *ret_hits);
@@ -83,7 +86,7 @@ public:
   // A sampled, lossy hint that these entries were used (proto 12).
   void touch(const Hit *hits, u32 count);
 
-  // ---- requests (any thread; each waits until `deadline`, absolute on the env's clock) ---------------
+  // ---- requests (any thread; each waits until `deadline`, absolute on the env's clock) ----------
 
   // Blocks for payloads of `block_bytes` (media::BlockShape) each. All or none. 0; -ENOSPC; -EAGAIN
   // no owner; -ETIMEDOUT; -EINVAL; -ESTALE.
@@ -92,8 +95,9 @@ public:
   int reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
                    int *ret_why_fewer = nullptr);
   void abort(const Block &block);
-  // Publishes; each publication's result says what became of it. The payload must be drained. Returns
-  // 0 when every publication has an answer, else -ETIMEDOUT, -EAGAIN, -ESTALE with the rest in doubt.
+  // Publishes; each publication's result says what became of it. The payload must be drained.
+  // Returns 0 when every publication has an answer, else -ETIMEDOUT, -EAGAIN, -ESTALE with the rest
+  // in doubt.
   int publish(Publication *publications, u32 count, u64 deadline);
   // Announces that a key is being computed for about `duration_ms`; 0 withdraws. Waits for nothing.
   int pending(NsRef ns, const Key &key, u32 duration_ms);
@@ -106,7 +110,7 @@ public:
   // An empty request: the round trip alone, with or without accept (benchmarks).
   int ping(u32 count, u32 depth, bool accept, u64 deadline);
 
-  // ---- tickets of a group (proto 8) ----------------------------------------------------------------
+  // ---- tickets of a group (proto 8) -------------------------------------------------------------
 
   // A rank writes a shard that another member of its group reserved: false when that one is dead.
   bool begin_shard_write(u64 reserver_incarnation);
@@ -182,7 +186,8 @@ private:
   typename Env::Mutex mutex_;
   Mailbox<Env> mailbox_;
   Hand hand_;
-  std::deque<Request> outstanding_;  // posted, in order; the first ones may be answered, not accepted
+  std::deque<Request>
+      outstanding_;  // posted, in order; the first ones may be answered, not accepted
   u32 answered_ = 0;                 // how many at the front of outstanding_ are
   std::deque<Request> doubts_;       // of earlier epochs, to be reported
   bool bound_ = false;               // mailbox_ speaks to the owner of bound_epoch_, report done

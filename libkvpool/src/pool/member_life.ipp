@@ -231,7 +231,8 @@ int Member<Env>::report_stream(u64 deadline) {
     body.pin_ttl_ms = (pin.expiry_ns - now) / kMs + 1;
     body.version = pin.version;
     body.entry = pin.entry;
-    if (int err = exchange(MessageType::kReportPin, &body, sizeof body, deadline, answer)) return err;
+    if (int err = exchange(MessageType::kReportPin, &body, sizeof body, deadline, answer))
+      return err;
     const auto got = answer.as<media::PinAnswer>();
     if (answer.status == media::MessageStatus::kOk) {
       pin.id = got.pin;
@@ -344,7 +345,8 @@ void Member<Env>::serve_notice() {
 template <PoolEnv Env>
 bool Member<Env>::begin_shard_write(u64 reserver_incarnation) {
   std::lock_guard guard(mutex_);
-  if (std::find(dead_peers_.begin(), dead_peers_.end(), reserver_incarnation) != dead_peers_.end()) {
+  if (std::find(dead_peers_.begin(), dead_peers_.end(), reserver_incarnation) !=
+      dead_peers_.end()) {
     return false;
   }
   ++shard_writes_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's requests (proto 8, 9, 11, 12). An answer is applied at once but counts only when accepted:
-// publications stay in doubt until then, everything else waits for it.
+// A member's requests (proto 8, 9, 11, 12). An answer is applied at once but counts only when
+// accepted: publications stay in doubt until then, everything else waits for it.
 #pragma once
 
 namespace kvpool::pool {
@@ -382,7 +382,8 @@ int Member<Env>::pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, P
   held.expiry_ns = env_.now_ns() + u64{ttl_ms} * (kMs / 100) * 97;
   held.key = key;
   Answer answer;
-  if (int err = call(media::MessageType::kPin, &body, sizeof body, deadline, answer, &held)) return err;
+  if (int err = call(media::MessageType::kPin, &body, sizeof body, deadline, answer, &held))
+    return err;
   if (answer.status != media::MessageStatus::kOk) return status_errno(answer.status);
   std::lock_guard guard(mutex_);
   const auto now_held = std::find_if(pins_.begin(), pins_.end(),

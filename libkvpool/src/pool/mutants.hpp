@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Switch points of the protocol: each names one flush, fence, check, order or rule that the simulator
-// can leave out to prove that its absence is noticed. In production env.mutant() is a constant false.
+// Switch points of the protocol: each names one flush, fence, check, order or rule that the
+// simulator can leave out to prove that its absence is noticed. In production env.mutant() is a
+// constant false.
 #pragma once
 
 #include "arch/types.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The owner (proto 7, 8, 10, 12): takes a store over, serves requests, evicts, watches members. One
-// thread calls everything here; its member is renewed by the serving loop itself. Every decision is one
-// line of its area, drained strictly before it is answered; the mirror in DRAM only makes it fast.
+// thread calls everything here; its member is renewed by the serving loop itself. Every decision is
+// one line of its area, drained strictly before it is answered; the mirror in DRAM only makes it
+// fast.
 #pragma once
 
 #include <deque>

@@ -104,8 +104,8 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   return status;
 }
 
-// A doubt whose publication took effect and was evicted or removed since: it happened, once, and its
-// block is not free before the entry is cleared (I8).
+// A doubt whose publication took effect and was evicted or removed since: it happened, once, and
+// its block is not free before the entry is cleared (I8).
 template <PoolEnv Env>
 bool Owner<Env>::decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
                                 media::PublishAnswer &ret) {
@@ -118,9 +118,9 @@ bool Owner<Env>::decided_before(const media::PublishBody &body, const SpaceMap::
   return true;
 }
 
-// A publication that an owner answered with OK, and that is nowhere: either removed or evicted since,
-// then it must not come back; or decided after this owner's scan had passed, by one that did not know
-// yet. The scan tells them apart by the highest number it saw of that owner.
+// A publication that an owner answered with OK, and that is nowhere: either removed or evicted
+// since, then it must not come back; or decided after this owner's scan had passed, by one that did
+// not know yet. The scan tells them apart by the highest number it saw of that owner.
 template <PoolEnv Env>
 bool Owner<Env>::overtaken(const media::PublishBody &body) const {
   u64 version;
@@ -144,8 +144,8 @@ media::MessageStatus Owner<Env>::revive(u32 number, media::PublishAnswer &ret) {
   return media::MessageStatus::kExists;
 }
 
-// Where a new entry goes: over a PENDING one of its key, the first group, the second, over somebody's
-// PENDING; kNoEntry when both groups are full of blocks.
+// Where a new entry goes: over a PENDING one of its key, the first group, the second, over
+// somebody's PENDING; kNoEntry when both groups are full of blocks.
 template <PoolEnv Env>
 u32 Owner<Env>::free_line(const IndexMirror::Found &found) {
   if (found.visible != kNoEntry) {

@@ -5,7 +5,7 @@
 namespace kvpool::pool {
 
 inline constexpr u32 kEvictTries = 512;      // unevictable entries passed over at a list's end
-inline constexpr u32 kNeighbourShare = 16;   // neighbours this close in age go with an evicted block
+inline constexpr u32 kNeighbourShare = 16;  // neighbours this close in age go with an evicted block
 inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
 
 // The entry stops being visible. Its block stays out of use until clear_entry().
@@ -22,13 +22,15 @@ void Owner<Env>::hide(u32 number, media::EntryState state) {
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
   grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
   grace_bytes_ += entry_bytes(e);
-  if (env_.mutant(Mutant::kGrantBeforeClear)) space_.detach(space_.locate(e.locator() * media::kLocatorUnit));
+  if (env_.mutant(Mutant::kGrantBeforeClear))
+    space_.detach(space_.locate(e.locator() * media::kLocatorUnit));
 }
 
 template <PoolEnv Env>
 void Owner<Env>::tell_sink(Decision what, const media::Entry &entry, u32 member) const {
   if (!options_.sink.fn) return;
-  DecisionEvent event{what, member, entry.ns, entry.version, entry.payload_lines() * kLineBytes, {}};
+  DecisionEvent event{what, member, entry.ns, entry.version, entry.payload_lines() * kLineBytes,
+                      {}};
   std::memcpy(event.key.w, entry.key, sizeof event.key.w);
   options_.sink.fn(options_.sink.arg, event);
 }
@@ -183,11 +185,12 @@ void Owner<Env>::keep_free_ahead() {
   if (have < target) evict_oldest(target - have);
 }
 
-// Clears entries whose grace is over; pinned ones wait for their pins, apart: their space is not coming
-// soon.
+// Clears entries whose grace is over; pinned ones wait for their pins, apart: their space is not
+// coming soon.
 template <PoolEnv Env>
 void Owner<Env>::run_graces() {
-  if (pins_awaited_ > 0 && !env_.mutant(Mutant::kGraceBeforePins)) return;  // what is hidden may be pinned by one who has not reported
+  if (pins_awaited_ > 0 && !env_.mutant(Mutant::kGraceBeforePins))
+    return;  // what is hidden may be pinned by one who has not reported
   const u64 now = env_.now_ns();
   while (!grace_.empty() && grace_.front().due_ns <= now) {
     const Grace g = grace_.front();
@@ -218,8 +221,8 @@ bool Owner<Env>::still_hidden(const Grace &g) const {
   return hidden && index_.stamp(g.entry) == g.stamp;
 }
 
-// The line is free; so is the block, once this is on the medium (every batch drains before it answers,
-// and a grant of the block is an answer).
+// The line is free; so is the block, once this is on the medium (every batch drains before it
+// answers, and a grant of the block is an answer).
 template <PoolEnv Env>
 void Owner<Env>::clear_entry(u32 number) {
   media::Entry &e = index_.entry(number);

@@ -4,7 +4,8 @@
 
 namespace kvpool::pool {
 
-inline constexpr u64 kLockProbeShare = 8;  // a heartbeat quiet for lease / 8: is its lock still held?
+inline constexpr u64 kLockProbeShare =
+    8;  // a heartbeat quiet for lease / 8: is its lock still held?
 
 // At activation: who lives, and who owes a report.
 template <PoolEnv Env>
@@ -17,7 +18,19 @@ void Owner<Env>::first_members() {
   reports_awaited_ = pins_awaited_ = 0;
   last_watch_ns_ = env_.now_ns();
   watch_members();
-  // Holders whose member is not there any more, and extents of a former life or an unreadable record.
+  std::erase_if(pendings_, [&](u32 n) {  // announced by somebody who is gone
+    const media::Entry e = index_.entry(n);
+    const u32 slot = static_cast<u32>(e.check_hash & 0xFFFF);
+    const bool there = slot < members_.size() && members_[slot].life == Life::kLive &&
+                       members_[slot].incarnation == e.version;
+    if (!there) {
+      env_.mark("pending_of_nobody");
+      clear_entry(n);
+    }
+    return !there;
+  });
+  // Holders whose member is not there any more, and extents of a former life or an unreadable
+  // record.
   for (u32 slot = 0; slot < members_.size(); ++slot) {
     const MemberState &now = members_[slot];
     const bool live = now.life == Life::kLive;
@@ -56,8 +69,8 @@ void Owner<Env>::watch_members() {
     }
     const auto said = media::from_line<media::MemberLine>(line);
     if (said.state == static_cast<u8>(media::MemberState::kLeft)) {
-      // Of the incarnation we know, or of a later one that joined and left between two looks: either
-      // proves all earlier ones QUIET.
+      // Of the incarnation we know, or of a later one that joined and left between two looks:
+      // either proves all earlier ones QUIET.
       if (m.life == Life::kLive) {
         if (m.incarnation != said.incarnation) env_.mark("slot_taken_again");
         ++stats_.members_left;

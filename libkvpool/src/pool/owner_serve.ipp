@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner's serving loop (proto 12): rings in waves, decisions drained once a batch, then answers.
+// The owner's serving loop (proto 12): rings in waves, decisions drained once a batch, then
+// answers.
 #pragma once
 
 namespace kvpool::pool {
 
 inline constexpr u32 kWindowMax = 64;           // lines of one ring read in one wave
-inline constexpr u64 kHotNs = 5'000'000;        // a member that asked within this is polled each wave
+inline constexpr u64 kHotNs = 5'000'000;  // a member that asked within this is polled each wave
 inline constexpr u32 kDoorbellEvery = 16;       // waves between looks at the doorbells
 inline constexpr u32 kAllRingsEvery = 1024;     // waves between looks at every ring
 inline constexpr u64 kSpinNs = 50'000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One owner's area as a reader sees it: where the index lies, how long it is, and how logical extents
-// map to devices. Immutable once made; a new owner makes a new session.
+// One owner's area as a reader sees it: where the index lies, how long it is, and how logical
+// extents map to devices. Immutable once made; a new owner makes a new session.
 #pragma once
 
 #include "media/index_hash.hpp"
@@ -18,8 +18,8 @@ struct Session {
   u64 entry_count() const { return index_groups * media::kGroupLines; }
 };
 
-// Reads the regions of the area that `view` names as the active one. 0, -EAGAIN when the area is being
-// replaced while it is read, -EUCLEAN when its regions do not verify.
+// Reads the regions of the area that `view` names as the active one. 0, -EAGAIN when the area is
+// being replaced while it is read, -EUCLEAN when its regions do not verify.
 template <PoolEnv Env>
 int open_session(Env &env, Claims<Env> &claims, const media::Geometry &geo, const ClaimView &view,
                  Session &ret_session) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner's view of space (proto 8): who holds each extent, which blocks entries refer to, what is
-// free. Bookkeeping only; the owner writes map words through its AreaWriter. Single thread.
+// The owner's view of space (proto 8): who holds each extent, which blocks entries refer to, what
+// is free. Bookkeeping only; the owner writes map words through its AreaWriter. Single thread.
 #pragma once
 
 #include <algorithm>

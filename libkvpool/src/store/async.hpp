@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepared operations: a few worker threads, a queue, completions and a descriptor that tells of them.
-// Owns the life of operations between post and completion; knows nothing of what they do. One mutex
-// guards everything; posting and polling allocate nothing.
+// Prepared operations: a few worker threads, a queue, completions and a descriptor that tells of
+// them. Owns the life of operations between post and completion; knows nothing of what they do. One
+// mutex guards everything; posting and polling allocate nothing.
 //
 // Cancelling returns only when the operation's body does not run and will not: from then on nothing
 // here touches memory that the caller gave.
@@ -18,7 +18,8 @@
 
 namespace kvpool::store {
 
-// Does the work of one operation. Looks at `cancelled` between blocks and then ends with -ECANCELED.
+// Does the work of one operation. Looks at `cancelled` between blocks and then ends with
+// -ECANCELED.
 using OperationBody = std::function<int(u64 deadline_ns, const std::atomic<bool> &cancelled)>;
 
 class Operation {

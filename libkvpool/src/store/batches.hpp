@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of a namespace: lookups with components, puts and gets with their counts, removals. Binds the
-// Store template to a context; owns no state.
+// Batches of a namespace: lookups with components, puts and gets with their counts, removals. Binds
+// the Store template to a context; owns no state.
 #pragma once
 
 #include "store/namespace.hpp"
 
 namespace kvpool::store {
 
-// Looks `count` keys of a chain up. ret_hits (may be null) gets component_count records a key, those of
-// a key together; `known` (may be null) says which were looked at. Returns the length of the longest
-// prefix at which every component's policy holds, or -errno.
+// Looks `count` keys of a chain up. ret_hits (may be null) gets component_count records a key,
+// those of a key together; `known` (may be null) says which were looked at. Returns the length of
+// the longest prefix at which every component's policy holds, or -errno.
 int lookup_prefix(Namespace &ns, const Key *keys, u64 count, bool all, pool::Hit *ret_hits,
                   u8 *ret_known);
 
@@ -24,7 +24,8 @@ u64 usable_prefix(std::span<const Component> components, u64 count, There &&ther
     while (i < prefix && there(i, c)) ++i;
     prefix = i;
   }
-  u64 runs[kComponentsMax] = {};  // blocks in a row, up to the one looked at, that have the component
+  u64 runs[kComponentsMax] =
+      {};  // blocks in a row, up to the one looked at, that have the component
   u64 best = 0;
   for (u64 i = 0; i < prefix; ++i) {
     bool holds = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where one block's payload and check lines lie, from its address, length and shards (proto 8, 9).
-// Owns no memory: callers bring the array of pieces. Trusts nothing it is given: an address or length
-// that the regions do not hold is -EUCLEAN.
+// Owns no memory: callers bring the array of pieces. Trusts nothing it is given: an address or
+// length that the regions do not hold is -EUCLEAN.
 #pragma once
 
 #include <span>
@@ -12,7 +12,8 @@
 
 namespace kvpool::store {
 
-// Largest block that this library writes or reads: its pieces and checks must fit arrays made at open.
+// Largest block that this library writes or reads: its pieces and checks must fit arrays made at
+// open.
 inline constexpr u64 kBlockBytesMax = u64{1} << 30;
 inline constexpr u64 kPiecesMax = kBlockBytesMax / media::kStripeBytes + 1;
 inline constexpr u64 kSegmentsMax = kBlockBytesMax / kSegmentBytes + media::kMaxShards;

@@ -29,7 +29,7 @@ u64 first_word(const backend::Id128 &id) {
 
 }  // namespace
 
-// ---- life ------------------------------------------------------------------------------------------
+// ---- life ---------------------------------------------------------------------------------------
 
 int Context::open(const char *address, const ContextOptions &options,
                   std::unique_ptr<Context> &ret_context, std::string *why) {
@@ -100,7 +100,8 @@ int Context::open_memory(const char *text, std::string *why) {
 int Context::join(std::string *why) {
   if (options_.read_only) {
     const int err = member_->attach();
-    return err == 0 ? 0 : fail(why, err == -ESTALE ? -EIDRM : err, address_ + ": no active owner area");
+    return err == 0 ? 0
+                    : fail(why, err == -ESTALE ? -EIDRM : err, address_ + ": no active owner area");
   }
   pool::MemberOptions how;
   how.host = backend_->host_id();
@@ -119,7 +120,8 @@ int Context::join(std::string *why) {
                     " member slots of host " + std::to_string(how.host) + " are taken");
   }
   if (err == -ESTALE) return fail(why, -EIDRM, address_ + ": was formatted anew just now");
-  if (err) return fail(why, err, address_ + ": no area of any owner can be read; try `kvpool check`");
+  if (err)
+    return fail(why, err, address_ + ": no area of any owner can be read; try `kvpool check`");
   return 0;
 }
 
@@ -158,21 +160,22 @@ TicketScope Context::scope() {
   return scope;
 }
 
-// ---- the keeper ------------------------------------------------------------------------------------
+// ---- the keeper ---------------------------------------------------------------------------------
 
 // Renews the lease often enough that one late wake-up costs nothing.
 void Context::keep() {
   const u64 every = std::clamp<u64>(geometry_.lease_ms / 40, 10, 100);
   std::unique_lock lock(keeper_mutex_);
-  while (!keeper_wake_.wait_for(lock, std::chrono::milliseconds(every), [this] { return closing_; })) {
+  while (
+      !keeper_wake_.wait_for(lock, std::chrono::milliseconds(every), [this] { return closing_; })) {
     lock.unlock();
     if (!gone_.load() && member_->tick() == -ESTALE) rejoin();
     lock.lock();
   }
 }
 
-// This incarnation is dead for ever. What it reserved and pinned went with it; a new one takes its slot
-// once nobody writes under the old one any more.
+// This incarnation is dead for ever. What it reserved and pinned went with it; a new one takes its
+// slot once nobody writes under the old one any more.
 void Context::rejoin() {
   std::unique_lock life(life_);
   if (member_->claims().read().gone) {
@@ -188,10 +191,11 @@ void Context::rejoin() {
     return;
   }
   ContextCounters::add(counters_.rejoins, 1);
-  log(LogLevel::kWarning, address_ + ": lost its lease and joined anew; reservations and pins are gone");
+  log(LogLevel::kWarning,
+      address_ + ": lost its lease and joined anew; reservations and pins are gone");
 }
 
-// ---- serving ---------------------------------------------------------------------------------------
+// ---- serving ------------------------------------------------------------------------------------
 
 bool Context::serving_over(u64 until_ns) const {
   return stop_serving_.load() || (until_ns != 0 && monotonic_ns() >= until_ns);
@@ -329,7 +333,7 @@ bool Context::owner_numbers(OwnerNumbers &ret) {
   return true;
 }
 
-// ---- who owns --------------------------------------------------------------------------------------
+// ---- who owns -----------------------------------------------------------------------------------
 
 // Whether the owner's heartbeat moved within the lease's length, as far as this context has looked.
 // Unknown counts as moving: a verdict needs L of silence.
@@ -396,10 +400,12 @@ int Context::open_events(u64 from, EventReader &ret_reader, std::string *why) {
   if (err == 0 && ret_reader.epoch() == member_->claims().read().highest_active) return 0;
   ret_reader.close();
   if (err != 0 && err != -ENOENT) return explain(err, why);
-  return fail(why, -EREMOTE, address_ + ": the owner serves on another host, or has no room for events");
+  return fail(why, -EREMOTE,
+              address_ + ": the owner serves on another host, or has no room for events");
 }
 
-// Events come some milliseconds late at most: readers are routers and people, and cost the owner nothing.
+// Events come some milliseconds late at most: readers are routers and people, and cost the owner
+// nothing.
 u32 Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_events) {
   for (;;) {
     if (const u32 n = reader.take(max, ret_events)) return n;
@@ -428,7 +434,8 @@ int Context::explain(int err, std::string *why) {
       }
       if (err == -EAGAIN) return fail(why, err, address_ + ": the owner is changing; try again");
       return fail(why, err, address_ + ": no answer before the deadline");
-    case -EUCLEAN: return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
+    case -EUCLEAN:
+      return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
     case -ENOSPC: return fail(why, err, address_ + ": full, and nothing may be evicted");
     case -EPERM: return fail(why, -ESHUTDOWN, "the namespace is bypassed");
     case -ENOMEM: return fail(why, err, "no memory");

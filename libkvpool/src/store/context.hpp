@@ -2,10 +2,10 @@
 // One opened store of a process: memory, member, store, the thread that keeps the lease, and the
 // serving loop. Owns all of them and their order of life.
 //
-// Threads: the keeper renews the lease and follows owners; serve() runs in a caller's thread or, for an
-// embedded owner, in one of ours, always with a member of its own. `life_` is held shared by whatever
-// writes blocks and alone while a lost incarnation is replaced, so that no write begun under one
-// incarnation goes on under the next.
+// Threads: the keeper renews the lease and follows owners; serve() runs in a caller's thread or,
+// for an embedded owner, in one of ours, always with a member of its own. `life_` is held shared by
+// whatever writes blocks and alone while a lost incarnation is replaced, so that no write begun
+// under one incarnation goes on under the next.
 #pragma once
 
 #include <functional>
@@ -49,8 +49,8 @@ struct ContextCounters {
   }
 };
 
-// Hands out Scratch objects. The first one is made at open; more are made only when more threads than
-// ever before are inside at once.
+// Hands out Scratch objects. The first one is made at open; more are made only when more threads
+// than ever before are inside at once.
 class ScratchPool {
 public:
   explicit ScratchPool(u64 block_bytes_max) : block_bytes_max_(block_bytes_max) { put(make()); }
@@ -112,8 +112,8 @@ public:
   Context(const Context &) = delete;
   Context &operator=(const Context &) = delete;
 
-  // In a forked child: gives mappings and descriptors back, so that no lock outlives the parent. The
-  // rest is left alone: threads that do not exist here may have been inside of it.
+  // In a forked child: gives mappings and descriptors back, so that no lock outlives the parent.
+  // The rest is left alone: threads that do not exist here may have been inside of it.
   static void abandon(std::unique_ptr<Context> context);
 
   // True in a process that this context was forked into.
@@ -158,7 +158,8 @@ public:
   };
   bool owner_numbers(OwnerNumbers &ret);
 
-  // A reader of what the owner decides. -EREMOTE: it serves on another host; -EAGAIN: nobody serves.
+  // A reader of what the owner decides. -EREMOTE: it serves on another host; -EAGAIN: nobody
+  // serves.
   int open_events(u64 from, EventReader &ret_reader, std::string *why);
   u32 next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_events);
 

@@ -15,7 +15,8 @@ namespace {
 
 constexpr u64 kRingMagic = 0x3130544E45564B01ull;
 
-// Words are relaxed atomics, so that a record that is read while it is written is torn but no data race.
+// Words are relaxed atomics, so that a record that is read while it is written is torn but no data
+// race.
 struct Record {
   std::atomic<u64> sequence;
   std::atomic<u64> word[15];
@@ -71,7 +72,8 @@ int EventLog::open(const u8 uuid[16], u32 epoch) {
   const std::string name = event_ring_name(uuid);
   const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return -errno;
-  int err = posix_fallocate(fd, 0, sizeof(EventRing));  // a full file system is an error, not SIGBUS
+  int err =
+      posix_fallocate(fd, 0, sizeof(EventRing));  // a full file system is an error, not SIGBUS
   void *at = MAP_FAILED;
   if (err == 0) {
     at = mmap(nullptr, sizeof(EventRing), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

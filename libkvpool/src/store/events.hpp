@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events (what the owner decided) for readers in other processes of its host: a ring of records in
-// shared memory, one writer, any number of readers that never slow it down. A reader that falls behind
-// is told how much it lost. Ordinary coherent memory of one host, so atomics are allowed here.
+// shared memory, one writer, any number of readers that never slow it down. A reader that falls
+// behind is told how much it lost. Ordinary coherent memory of one host, so atomics are allowed
+// here.
 //
-// A record is written as: sequence 0, fields, sequence n. A reader copies it between two looks at the
-// sequence. Sequences start at 1 with each owner's epoch.
+// A record is written as: sequence 0, fields, sequence n. A reader copies it between two looks at
+// the sequence. Sequences start at 1 with each owner's epoch.
 #pragma once
 
 #include <atomic>
@@ -49,8 +50,8 @@ public:
   EventLog(const EventLog &) = delete;
   EventLog &operator=(const EventLog &) = delete;
 
-  // Makes or takes over the ring; starts the epoch at sequence 1 with an owner event. -errno leaves the
-  // log closed: the store serves without events.
+  // Makes or takes over the ring; starts the epoch at sequence 1 with an owner event. -errno leaves
+  // the log closed: the store serves without events.
   int open(const u8 uuid[16], u32 epoch);
   void close();
   // Takes the name away when nobody will serve: readers keep what they have mapped.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making a store (proto 5): superblock FORMATTING, an empty area of standby slot 0, its claim, READY.
-// A template over the environment, so that the simulator formats its stores by the same code. The
-// caller holds the format lock, and has decided that what was there may be lost.
+// Making a store (proto 5): superblock FORMATTING, an empty area of standby slot 0, its claim,
+// READY. A template over the environment, so that the simulator formats its stores by the same
+// code. The caller holds the format lock, and has decided that what was there may be lost.
 //
-// Lines of members, rings and check strips are left as they are: the life's nonce seeds every seal, so
-// nothing of a former life verifies.
+// Lines of members, rings and check strips are left as they are: the life's nonce seeds every seal,
+// so nothing of a former life verifies.
 #pragma once
 
 #include "pool/area_writer.hpp"

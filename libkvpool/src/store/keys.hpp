@@ -4,11 +4,12 @@
 //
 // A key is a hash over one 64-byte head and a body:
 //   head  fingerprint 32 | namespace epoch u32 | kind u32 (1 chain, 2 wrapped) | 24 zero bytes
-//   body  kind 1: key of the block before (32 zero bytes for none), then the block's tokens, u32 each
+//   body  kind 1: key of the block before (32 zero bytes for none), then the block's tokens, u32
+//   each
 //         kind 2: the engine's own key bytes
 // All words little-endian. kSha256: SHA-256 of head and body. kBlake2: BLAKE2b with the head as its
-// key and 32 bytes of output, over the body. The fingerprint is a SHA-256 of the canonical text that
-// canonical_description() makes.
+// key and 32 bytes of output, over the body. The fingerprint is a SHA-256 of the canonical text
+// that canonical_description() makes.
 #pragma once
 
 #include <array>
@@ -93,8 +94,8 @@ private:
   bool ok_ = false;
 };
 
-// The key of component `component` of a block: the block's key with the component's number mixed into
-// its last word. Keys are uniform, so two blocks meet only where their hashes nearly collide.
+// The key of component `component` of a block: the block's key with the component's number mixed
+// into its last word. Keys are uniform, so two blocks meet only where their hashes nearly collide.
 constexpr Key component_key(const Key &key, u32 component) {
   Key out = key;
   out.w[3] ^= component * 0x9E3779B97F4A7C15ull;

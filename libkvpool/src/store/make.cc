@@ -29,7 +29,8 @@ struct Found {
 int look(const backend::Address &address, Found &ret, std::string *why) {
   if (!backend::Backend::exists(address)) return 0;
   std::unique_ptr<backend::Backend> backend;
-  if (auto s = backend::Backend::open(address, backend::OpenMode::kReadOnly, {}, backend); !s.ok()) {
+  if (auto s = backend::Backend::open(address, backend::OpenMode::kReadOnly, {}, backend);
+      !s.ok()) {
     // Too short to be mapped, or a device of it is missing: something, but no store.
     if (s.err == -EACCES || s.err == -ENODEV) return fail(why, s.err, s.what);
     ret.something = true;
@@ -59,7 +60,8 @@ int look(const backend::Address &address, Found &ret, std::string *why) {
 int may_overwrite(const backend::Address &address, const MakeOptions &options, const Found &found,
                   std::string *why) {
   if (found.lived_in && !options.force) {
-    return fail(why, -EBUSY, address.text + ": processes have this store open; stop them, or force");
+    return fail(why, -EBUSY,
+                address.text + ": processes have this store open; stop them, or force");
   }
   if (found.unknown && !options.force) {
     return fail(why, -EEXIST,

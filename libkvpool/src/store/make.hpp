@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making a store at an address: what may be overwritten, how it is laid out, reserved and formatted.
+// Making a store at an address: what may be overwritten, how it is laid out, reserved and
+// formatted.
 #pragma once
 
 #include <string>
@@ -17,8 +18,8 @@ struct MakeOptions {
   bool dry_run = false;         // plan and check only
 };
 
-// 0; -EEXIST, -EBUSY, -ENOSPC, -ERANGE and what Backend and plan_layout say, with a sentence in *why.
-// ret_layout (may be null) gets what was planned.
+// 0; -EEXIST, -EBUSY, -ENOSPC, -ERANGE and what Backend and plan_layout say, with a sentence in
+// *why. ret_layout (may be null) gets what was planned.
 int make_store(const char *address, const MakeOptions &options, media::Layout *ret_layout,
                std::string *why);
 

@@ -110,8 +110,10 @@ int Namespace::create(const NsOptions &options, u64 deadline, std::string *why) 
   media::NsAnswer answer;
   const int err = context_.member().ns_open(body, deadline, answer);
   if (err == -ENOSPC) {
-    return fail(why, err, "namespace '" + name + "': the table of namespaces is full; remove one, or "
-                          "format with more");
+    return fail(why, err,
+                "namespace '" + name +
+                    "': the table of namespaces is full; remove one, or "
+                    "format with more");
   }
   return context_.explain(err, why);
 }

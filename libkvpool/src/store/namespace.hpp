@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open namespace: what its blocks are, where its line stands, and which epoch of it this handle's
-// keys belong to. Owns the rule of clears: when a call finds that the namespace was cleared, the next
-// key that is made takes the new epoch, and keys of the old one never match again (proto 10, 13).
+// An open namespace: what its blocks are, where its line stands, and which epoch of it this
+// handle's keys belong to. Owns the rule of clears: when a call finds that the namespace was
+// cleared, the next key that is made takes the new epoch, and keys of the old one never match again
+// (proto 10, 13).
 #pragma once
 
 #include <atomic>

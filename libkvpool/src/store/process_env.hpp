@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment of production: a process on a host (pool/env.hpp). Owns the memory object over the
-// mappings of a Backend, which must outlive it.
+// The environment of production: a process on a host (pool/env.hpp). Owns the memory object over
+// the mappings of a Backend, which must outlive it.
 #pragma once
 
 #include <atomic>
@@ -40,8 +40,8 @@ public:
 
   void sleep_ns(u64 ns) noexcept;
 
-  // A wait polls hot at first, since an answer takes about a microsecond; then gives the processor to
-  // whoever may be about to answer; then backs off to 20 us (proto 12).
+  // A wait polls hot at first, since an answer takes about a microsecond; then gives the processor
+  // to whoever may be about to answer; then backs off to 20 us (proto 12).
   void relax(u32 index) noexcept {
     if (index < kHotPolls) {
       cpu_relax();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Working room of one put or get, made once and used again: the data path allocates nothing. A Scratch
-// serves one call at a time; ScratchPool hands them out.
+// Working room of one put or get, made once and used again: the data path allocates nothing. A
+// Scratch serves one call at a time; ScratchPool hands them out.
 #pragma once
 
 #include <memory>

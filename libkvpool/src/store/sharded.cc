@@ -49,8 +49,9 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
   const media::BlockShape shape = media::block_shape(payload_bytes, shards);
   if (!shape.valid() || !BlockLayout::even(shape)) {
     return fail(why, -EINVAL,
-                "reserve: a block of " + std::to_string(payload_bytes) + " bytes cannot be cut into " +
-                    std::to_string(shards) + " shards of whole lines of 64 bytes");
+                "reserve: a block of " + std::to_string(payload_bytes) +
+                    " bytes cannot be cut into " + std::to_string(shards) +
+                    " shards of whole lines of 64 bytes");
   }
   std::shared_lock life(context.life());
   std::vector<pool::Block> blocks(count);
@@ -179,7 +180,8 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
       return fail(why, -EACCES, "publish: only the member that reserved a block may publish it");
     }
     for (u64 j = 0; j < i; ++j) {
-      if (tickets[j].slot == tickets[i].slot) return fail(why, -EINVAL, "publish: one ticket twice");
+      if (tickets[j].slot == tickets[i].slot)
+        return fail(why, -EINVAL, "publish: one ticket twice");
     }
     Reservation r;
     if (!context.reservations().find(tickets[i].slot, tickets[i].generation, r) ||
@@ -195,7 +197,8 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
     publications[i] = pool::Publication{};
     const int err = ready_publication(context, r, *scratch, publications[i]);
     if (err == -EINPROGRESS) {
-      return fail(why, err, "publish: block " + std::to_string(i) + " has a shard that is not done");
+      return fail(why, err,
+                  "publish: block " + std::to_string(i) + " has a shard that is not done");
     }
     if (err) return context.explain(err, why);
   }
@@ -234,7 +237,7 @@ int abort_blocks(Namespace &ns, const TicketWire *wires, u64 count) {
   return given_back;
 }
 
-// ---- pins ------------------------------------------------------------------------------------------
+// ---- pins ---------------------------------------------------------------------------------------
 
 int pin_blocks(Namespace &ns, const Key *keys, u64 count, const pool::Hit *snapshot, u32 ttl_ms,
                u64 deadline, TicketWire *ret_tickets, std::string *why) {
@@ -244,7 +247,8 @@ int pin_blocks(Namespace &ns, const Key *keys, u64 count, const pool::Hit *snaps
     std::copy_n(snapshot, count, hits.begin());
   } else {
     const pool::LookupOptions how{.stop_at_miss = true};
-    const int err = context.member().lookup(ns.ref(), keys, static_cast<u32>(count), how, hits.data());
+    const int err =
+        context.member().lookup(ns.ref(), keys, static_cast<u32>(count), how, hits.data());
     if (err) return context.explain(err, why);
   }
   std::shared_lock life(context.life());
@@ -322,7 +326,8 @@ int ticket_valid(Context &context, const TicketWire &wire, std::string *why) {
   if (int err = hit_of_ticket(context, wire, 0, hit, why)) return err;
   auto scratch = context.scratch().take();
   bool valid = false;
-  if (int err = context.store().validate_one(hit, *scratch, valid)) return context.explain(err, why);
+  if (int err = context.store().validate_one(hit, *scratch, valid))
+    return context.explain(err, why);
   return valid ? 1 : 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reservations and pins as tickets (proto 9, 11): what travels between the ranks of an engine. Owns the
-// rules of who may do what with a ticket; the tables stand in the context.
+// Reservations and pins as tickets (proto 9, 11): what travels between the ranks of an engine. Owns
+// the rules of who may do what with a ticket; the tables stand in the context.
 #pragma once
 
 #include "store/namespace.hpp"

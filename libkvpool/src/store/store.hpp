@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// put, get, and the parts they are made of, over a member and the CPU engine: the way of a block into
-// the pool and back (proto 9, 10). Templates over the environment, so that the simulator runs this code.
+// put, get, and the parts they are made of, over a member and the CPU engine: the way of a block
+// into the pool and back (proto 9, 10). Templates over the environment, so that the simulator runs
+// this code.
 //
-// Owns no protocol state: decisions are the member's, copies the engine's. What is done here is their
-// order: payload and checks drained before publish; copy, then the second look, then the verdict.
+// Owns no protocol state: decisions are the member's, copies the engine's. What is done here is
+// their order: payload and checks drained before publish; copy, then the second look, then the
+// verdict.
 #pragma once
 
 #include <algorithm>
@@ -82,7 +84,7 @@ struct ShardTarget {
 };
 
 inline constexpr u32 kBatchMax = 1024;
-inline constexpr u32 kPutWindow = 32;    // blocks that are written before they are published together
+inline constexpr u32 kPutWindow = 32;  // blocks that are written before they are published together
 inline constexpr int kReadAttempts = 4;  // copies that a moving block may cost before it is stale
 
 template <pool::PoolEnv Env>
@@ -94,9 +96,9 @@ public:
 
   Member &member() { return member_; }
 
-  // Stores `blocks` one window after another; each block's status says how it fared. Returns 0 or what
-  // ended the batch early: -ESTALE (this member is dead or the store gone), -EAGAIN (no owner),
-  // -ETIMEDOUT, -ECANCELED. Blocks that were not tried are kUntried.
+  // Stores `blocks` one window after another; each block's status says how it fared. Returns 0 or
+  // what ended the batch early: -ESTALE (this member is dead or the store gone), -EAGAIN (no
+  // owner), -ETIMEDOUT, -ECANCELED. Blocks that were not tried are kUntried.
   int put(pool::NsRef ns, std::span<PutBlock> blocks, u64 deadline,
           const std::atomic<bool> *cancelled, Scratch &scratch) {
     for (PutBlock &block : blocks) block.status = BlockStatus::kUntried;
@@ -134,8 +136,9 @@ public:
     return 0;
   }
 
-  // Reads rows out of blocks of equal size into local memory, then looks at every block's entry again.
-  // Checks are not proven here: pins of blocks that were verified once carry that (movement.md).
+  // Reads rows out of blocks of equal size into local memory, then looks at every block's entry
+  // again. Checks are not proven here: pins of blocks that were verified once carry that
+  // (movement.md).
   int get_rows(pool::NsRef ns, std::span<GetBlock> blocks, transfer::RowsPlan plan,
                const GetOptions &options, Scratch &scratch);
 
@@ -164,8 +167,9 @@ public:
     return err;
   }
 
-  // Whether every shard in [first, end) of a reservation is complete; then ret_checks has the checks of
-  // their segments, from the first segment of the block on. 0, -EINPROGRESS, -EIO, -EUCLEAN.
+  // Whether every shard in [first, end) of a reservation is complete; then ret_checks has the
+  // checks of their segments, from the first segment of the block on. 0, -EINPROGRESS, -EIO,
+  // -EUCLEAN.
   int read_checks(const ShardTarget &target, u32 first, u32 end, Scratch &scratch) {
     BlockLayout layout;
     const pool::Session &session = *member_.session();
@@ -198,7 +202,7 @@ private:
     return o.cancelled && o.cancelled->load(std::memory_order_relaxed) ? -ECANCELED : -ETIMEDOUT;
   }
 
-  // ---- put ---------------------------------------------------------------------------------------
+  // ---- put --------------------------------------------------------------------------------------
 
   // reserve, write, drain, publish (proto 9). How many of the first blocks were tried, or an error.
   int put_window(pool::NsRef ns, std::span<PutBlock> blocks, u64 deadline, Scratch &scratch) {
@@ -278,8 +282,9 @@ private:
     return 0;
   }
 
-  // One shard's payload and check lines. Strict: payload on the medium before its checks, and checks on
-  // the medium on return, since another member decides by them. Else the caller drains for all.
+  // One shard's payload and check lines. Strict: payload on the medium before its checks, and
+  // checks on the medium on return, since another member decides by them. Else the caller drains
+  // for all.
   int write_part(const BlockLayout &layout, u32 shard, u64 nonce, const MemoryPlan &plan,
                  Scratch &scratch, bool strict) {
     if (int err = scratch.plan.prepare(plan.runs, plan.memories, layout.payload_bytes(),
@@ -333,7 +338,7 @@ private:
     if (n > 0) mem().drain_strict(last, n);
   }
 
-  // ---- get ---------------------------------------------------------------------------------------
+  // ---- get --------------------------------------------------------------------------------------
 
   // Looks up the open blocks that have no hit. Blocks that are not there leave the open list.
   int find(pool::NsRef ns, std::span<GetBlock> blocks, Scratch &scratch, u32 &open) {
@@ -343,7 +348,8 @@ private:
       if (block.hit.presence != pool::Presence::kHit) scratch.keys[wanted++] = block.key;
     }
     if (wanted == 0) return 0;
-    if (int err = member_.lookup(ns, scratch.keys.data(), wanted, {}, scratch.hits.data())) return err;
+    if (int err = member_.lookup(ns, scratch.keys.data(), wanted, {}, scratch.hits.data()))
+      return err;
     u32 left = 0, next = 0;
     for (u32 j = 0; j < open; ++j) {
       const u32 i = scratch.open_blocks[j];
@@ -367,8 +373,8 @@ private:
     if (block.hit.reason == pool::MissReason::kBypassed) block.status = BlockStatus::kBypassed;
   }
 
-  // Copies one block. True: it awaits its verdict, and ret_proven says whether its checks hold. False:
-  // its status is final, it leaves the open list.
+  // Copies one block. True: it awaits its verdict, and ret_proven says whether its checks hold.
+  // False: its status is final, it leaves the open list.
   bool copy(GetBlock &block, const GetOptions &options, Scratch &scratch, bool &ret_proven) {
     block.error = 0;
     BlockLayout layout;
@@ -407,13 +413,14 @@ private:
     if (block.hit.tainted) return true;
     switch (options.verify) {
       case Verify::kOff: return false;
-      case Verify::kSample: return options.sample <= 1 || scratch.next_sample() % options.sample == 0;
+      case Verify::kSample:
+        return options.sample <= 1 || scratch.next_sample() % options.sample == 0;
       default: return true;
     }
   }
 
-  // Whole block: the entry's hash decides. Part of it: the check lines must add up to the entry's hash,
-  // and the segments read to their check lines.
+  // Whole block: the entry's hash decides. Part of it: the check lines must add up to the entry's
+  // hash, and the segments read to their check lines.
   bool prove(const BlockLayout &layout, u64 check_hash, transfer::Range range, Scratch &scratch) {
     const u64 count = layout.shape().segments();
     if (range.begin == 0 && range.end == layout.payload_bytes()) {
@@ -430,8 +437,8 @@ private:
                       scratch.read_checks.begin() + static_cast<std::ptrdiff_t>(read.begin));
   }
 
-  // Check lines [from, to) into scratch.checks at their numbers, freshly acquired. With `nonce`, they
-  // must be of that reservation.
+  // Check lines [from, to) into scratch.checks at their numbers, freshly acquired. With `nonce`,
+  // they must be of that reservation.
   int load_checks(const BlockLayout &layout, u64 from, u64 to, const u64 *nonce, Scratch &scratch) {
     mem().begin_wave();
     for (u64 s = from; s < to; ++s) mem().flush(layout.check_line(s));
@@ -480,8 +487,9 @@ private:
     return 0;
   }
 
-  // scratch.hits[0, count) against the area of the highest active claim. When that changed, the entry of
-  // the same number in the new area decides: it was copied forward with its version, or it is another.
+  // scratch.hits[0, count) against the area of the highest active claim. When that changed, the
+  // entry of the same number in the new area decides: it was copied forward with its version, or it
+  // is another.
   int validate(u32 count, Scratch &scratch) {
     for (u32 attempt = 0; attempt < pool::kAreaRetries; ++attempt) {
       const pool::Session &session = *member_.session();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process has reserved and pinned: tickets name slots here. Owns the entries between reserve
-// and publish or abort, and between pin and unpin. Fixed size, made at open; one mutex each.
+// What this process has reserved and pinned: tickets name slots here. Owns the entries between
+// reserve and publish or abort, and between pin and unpin. Fixed size, made at open; one mutex
+// each.
 #pragma once
 
 #include <mutex>

@@ -8,7 +8,7 @@ namespace kvpool::store {
 namespace {
 
 constexpr u64 kCrcSeed = 0x4B565449;  // never the seed of a line on the medium
-constexpr u32 kExpiryShift = 20;      // 1.05 ms: 32 bits hold 52 days, and the clock's rest is known
+constexpr u32 kExpiryShift = 20;  // 1.05 ms: 32 bits hold 52 days, and the clock's rest is known
 constexpr u64 kMask20 = (u64{1} << 20) - 1;
 constexpr u64 kMask24 = (u64{1} << 24) - 1;
 
@@ -96,7 +96,8 @@ const char *ticket_error(int err) {
   switch (err) {
     case -EBADMSG: return "ticket: damaged, or not a ticket at all";
     case -EXDEV: return "ticket: issued for another store";
-    case -EIDRM: return "ticket: issued in an earlier life of this store, which was formatted since";
+    case -EIDRM:
+      return "ticket: issued in an earlier life of this store, which was formatted since";
     case -EACCES: return "ticket: issued for another engine's group";
     case -EKEYEXPIRED: return "ticket: expired";
     default: return "ticket: refused";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tickets (proto 11): a reservation or a pin in 64 bytes that any member of the group can use, on any
-// host. Owns their layout, which only this library reads: it may change with every release, since a
-// ticket never outlives the processes that exchange it.
+// Tickets (proto 11): a reservation or a pin in 64 bytes that any member of the group can use, on
+// any host. Owns their layout, which only this library reads: it may change with every release,
+// since a ticket never outlives the processes that exchange it.
 //
 // A ticket is refused by what is foreign about it: store, life, group. The expiry is a time of the
 // host that issued it; on another host it means nothing (the entry check after the use decides).
@@ -51,8 +51,8 @@ struct TicketWire {
 
 void encode_ticket(const TicketScope &scope, const Ticket &ticket, TicketWire &ret_wire);
 
-// 0; -EBADMSG (damaged, or no ticket), -EXDEV (another store), -EIDRM (an earlier life of this one),
-// -EACCES (another group). ret_ticket is untouched on failure.
+// 0; -EBADMSG (damaged, or no ticket), -EXDEV (another store), -EIDRM (an earlier life of this
+// one), -EACCES (another group). ret_ticket is untouched on failure.
 int decode_ticket(const TicketScope &scope, const TicketWire &wire, Ticket &ret_ticket);
 
 // What the errors mean, for the message of a refusing call.
