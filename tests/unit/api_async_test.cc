@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: prepared operations do what the synchronous calls do, can be posted again, cancelled,
-// polled for; events tell what the owner decided. How: a store with an embedded owner; the
-// descriptor is watched with poll(2).
+// polled for; events tell what the owner decided.
+// How: a store with an embedded owner; the descriptor is watched with poll(2).
 #include <poll.h>
 
 #include "api_fixture.hpp"

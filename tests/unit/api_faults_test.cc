@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: a call that runs out of memory fails as a whole, leaves its outputs alone and leaks
-// nothing; lookup and get allocate nothing at all. How: this program's allocation functions are its
-// own, and fail the n-th allocation of this thread, for n = 1, 2, ... until the call gets by
-// without one failing.
+// nothing; lookup and get allocate nothing at all.
+// How: this program's allocation functions are its own, and fail the n-th allocation of this
+// thread, for n = 1, 2, ... until the call gets by without one failing.
 #include <cstdlib>
 #include <new>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: options, handles and outputs keep the promises of kvpool.h's first page; errors have a
-// sentence. How: one table over all options structs; outputs compared before and after refused
-// calls; a fork.
+// sentence.
+// How: one table over all options structs; outputs compared before and after refused calls; a
+// fork.
 #include <sys/wait.h>
 
 #include "api_fixture.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: processes share a store: one serves, others put and get each other's blocks, and a store
-// whose owner was killed is taken over with its blocks. How: forked children that open the store
-// anew; SIGKILL for the owner.
+// whose owner was killed is taken over with its blocks.
+// How: forked children that open the store anew; SIGKILL for the owner.
 #include <csignal>
 #include <sys/wait.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: keys and fingerprints are what their written definition says, and bind all that they
-// should. How: golden vectors made by an independent Python program; one changed member at a time.
+// should.
+// How: golden vectors made by an independent Python program; one changed member at a time.
 #include <criterion/criterion.h>
 
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: one owner and its members put, find, prove, evict, remove, pin and clear blocks as
-// protocol.md says, and count the round trips it promises. How: threads over one store in anonymous
-// memory (pool_fixture.hpp); real verbs, real rings.
+// protocol.md says, and count the round trips it promises.
+// How: threads over one store in anonymous memory (pool_fixture.hpp); real verbs, real rings.
 #include "pool_fixture.hpp"
 
 using namespace kvpool;

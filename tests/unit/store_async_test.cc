@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: operations run once per post, completions come once, and cancel ends only when nothing
-// runs. How: bodies that count, wait on a gate, or spin until cancelled; the descriptor polled
-// beside them.
+// runs.
+// How: bodies that count, wait on a gate, or spin until cancelled; the descriptor polled beside
+// them.
 #include <criterion/criterion.h>
 #include <poll.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: a block's payload proves key, publication and writer, and every wrong byte of it is
-// noticed. How: flips of each byte of a small block, swaps within and between blocks, foreign keys
-// and lengths.
+// Shows: a block's payload proves key, publication and writer, and every wrong byte is noticed.
+// How: flips of each byte of a small block, swaps within and between blocks, foreign keys and
+// lengths.
 #include <criterion/criterion.h>
 
 #include <cstring>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: every dialect of public traces is read as it was meant, and every bad line is refused by
-// name. How: small traces as text; each bad line alone, then skipped; the generator against itself.
+// name.
+// How: small traces as text; each bad line alone, then skipped; the generator against itself.
 #include <criterion/criterion.h>
 
 #include <cerrno>
