@@ -173,11 +173,11 @@ def build(stage: Stage) -> bool:
         print(configure.stdout)
         timer.stop("configuring failed")
         return False
-    done = subprocess.run(["cmake", "--build", stage.folder, "-j", JOBS, "--target", *stage.targets], cwd=ROOT,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    (folder / "build.log").write_text(done.stdout)
+    with (folder / "build.log").open("w") as log:
+        done = subprocess.run(["cmake", "--build", stage.folder, "-j", JOBS, "--target", *stage.targets], cwd=ROOT,
+                              stdout=log, stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
-        print(done.stdout[-20000:])
+        print((folder / "build.log").read_text()[-20000:])
     timer.stop("built" if done.returncode == 0 else "building failed")
     return done.returncode == 0
 
