@@ -128,7 +128,9 @@ int decode_one(const Args &args, const std::string &address, media::LineReader &
   Line line{};
   if (!reader.read_line(at, line)) fail(kExitDamaged, place_text(at), "the line cannot be read");
   const media::DecodedLine decoded = media::decode_line(view, at, line);
-  const bool bad = decoded.sealed && !decoded.verifies && decoded.epoch_known;
+  // A line that nobody ever wrote, of a host or member that never was, is no damage.
+  const bool written = line != Line{};
+  const bool bad = decoded.sealed && !decoded.verifies && decoded.epoch_known && written;
   if (args.json()) {
     Json data;
     data["address"] = address;
@@ -148,6 +150,22 @@ int decode_one(const Args &args, const std::string &address, media::LineReader &
                            decoded.text));
   }
   return bad ? kExitDamaged : kExitFine;
+}
+
+void print_findings(const std::string &address, const Json &findings,
+                    const media::VerifyReport &report, bool damaged) {
+  for (const Json &finding : findings) {
+    const auto at = finding["at"].get<std::string>();
+    const auto detail = finding["detail"].get<std::string>();
+    print_text(fmt::format("{}: {}: {}{}{}\n", finding["severity"].get<std::string>(),
+                           finding["name"].get<std::string>(), finding["text"].get<std::string>(),
+                           at.empty() ? "" : " at " + at, detail.empty() ? "" : ": " + detail));
+  }
+  const Json sums = report_json(report);
+  print_text(fmt::format("{}: {}: {} blocks published, {} lines read, {} damage, {} warnings\n",
+                         address, damaged ? "DAMAGED" : "clean",
+                         count_text(sums["published"].get<u64>()), count_text(report.lines_read),
+                         sums["damage"].get<u64>(), sums["warnings"].get<u64>()));
 }
 
 }  // namespace
@@ -179,26 +197,15 @@ int cmd_check(const Args &args) {
     data["findings"] = sink.list;
     data["report"] = report_json(report);
     print_json("check", std::move(data));
-    return damaged ? kExitDamaged : kExitFine;
+  } else {
+    print_findings(address, sink.list, report, damaged);
   }
-  for (const Json &finding : sink.list) {
-    print_text(fmt::format(
-        "{}: {}: {}{}{}\n", finding["severity"].get<std::string>(),
-        finding["name"].get<std::string>(), finding["text"].get<std::string>(),
-        finding["at"].get<std::string>().empty() ? "" : " at " + finding["at"].get<std::string>(),
-        finding["detail"].get<std::string>().empty()
-            ? ""
-            : ": " + finding["detail"].get<std::string>()));
+  if (damaged) {
+    fail(kExitDamaged, address,
+         fmt::format("damaged, {} findings", report.count(media::Severity::kDamage)),
+         "kvpool repair " + address + "; what it cannot mend goes with kvpool format");
   }
-  const Json sums = report_json(report);
-  print_text(fmt::format("{}: {}: {} blocks published, {} lines read, {} damage, {} warnings\n",
-                         address, damaged ? "DAMAGED" : "clean",
-                         count_text(sums["published"].get<u64>()), count_text(report.lines_read),
-                         sums["damage"].get<u64>(), sums["warnings"].get<u64>()));
-  if (damaged)
-    std::fprintf(stderr, "hint: kvpool repair %s; what it cannot mend goes with kvpool format\n",
-                 address.c_str());
-  return damaged ? kExitDamaged : kExitFine;
+  return kExitFine;
 }
 
 }  // namespace kvpool::tools

@@ -42,7 +42,10 @@ void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<b
     const int found = kvpool_owner_wait(ctx, deadline_in(0.2));
     if (found < 0) return;
     if (found == 0) continue;
-    if (fd >= 0 && write(fd, "ready\n", 6) != 6) std::perror("kvpool serve: ready-fd");
+    // Whoever asked for it may be gone by now; serving goes on.
+    if (fd >= 0 && write(fd, "ready\n", 6) != 6 && errno != EPIPE) {
+      warn(fmt::format("ready-fd: {}", std::strerror(errno)));
+    }
     if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "serving %s\n", address.c_str());
     return;
   }

@@ -23,7 +23,7 @@ if [ -n "${TRACE:-}" ]; then
   arguments+=(--max-requests 1500 "$TRACE")
   echo "kvpool demo: 4 processes replay $TRACE through a pool of 1 GiB"
 else
-  arguments+=(--requests 2000 --seed 1)
+  arguments+=(--requests 4000 --seed 1)
   echo "kvpool demo: 4 processes replay generated conversations through a pool of 1 GiB"
 fi
 if [ -n "${DEMO_CORRUPT:-}" ] && [ "${DEMO_CORRUPT}" != 0 ]; then

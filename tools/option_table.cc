@@ -258,7 +258,11 @@ constexpr CommandSpec kCommands[] = {
      "that "
      "one is gone. Stops cleanly on SIGINT and SIGTERM.",
      kServe, cmd_serve},
-    {"put", "store a block", "Stores the bytes of FILE under KEY.", kPut, cmd_put},
+    {"put", "store a block",
+     "Stores the bytes of FILE under KEY. A block is whole lines of 64 bytes: a file of another "
+     "length "
+     "is padded with zeros.",
+     kPut, cmd_put},
     {"get", "read a block",
      "Reads the block under KEY and proves it intact. Exit code 3: no such block.", kGet, cmd_get},
     {"ls", "list blocks", "Lists blocks as the store's index has them. Reads only; needs no owner.",

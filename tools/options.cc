@@ -188,20 +188,19 @@ Args parse_args(const CommandSpec &command, std::span<const std::string> words) 
   app.set_help_flag();
   app.allow_extras();
   std::vector<std::vector<std::string>> values(command.options.size());
+  std::vector<std::string> singles(command.options.size());  // a vector would take all that follows
+  std::vector<CLI::Option *> single_options(command.options.size(), nullptr);
   for (std::size_t i = 0; i < command.options.size(); ++i) {
     const OptionSpec &option = command.options[i];
     const std::string name(option.name);
     if (option.kind == Kind::kFlag) {
       app.add_flag_callback(name, [&values, i] { values[i].push_back("1"); });
-      continue;
-    }
-    CLI::Option *added = app.add_option(name, values[i]);
-    if (option.positional() && !option.is(kMany)) {
-      added->expected(1);
+    } else if (option.positional() && !option.is(kMany)) {
+      single_options[i] = app.add_option(name, singles[i]);
     } else if (option.positional()) {
-      added->expected(0, -1);
+      app.add_option(name, values[i])->expected(0, -1);
     } else {
-      added->expected(1)->allow_extra_args(false);
+      CLI::Option *added = app.add_option(name, values[i])->expected(1)->allow_extra_args(false);
       added->multi_option_policy(option.is(kMany) ? CLI::MultiOptionPolicy::TakeAll
                                                   : CLI::MultiOptionPolicy::TakeLast);
     }
@@ -213,6 +212,11 @@ Args parse_args(const CommandSpec &command, std::span<const std::string> words) 
     refuse_parse_error(command, error);
   }
   if (const auto left = app.remaining(); !left.empty()) refuse_unknown(command, left);
+  for (std::size_t i = 0; i < single_options.size(); ++i) {
+    if (single_options[i] != nullptr && single_options[i]->count() != 0) {
+      values[i].push_back(std::move(singles[i]));
+    }
+  }
   Args args;
   for (std::size_t i = 0; i < command.options.size(); ++i) {
     const OptionSpec &option = command.options[i];
@@ -351,7 +355,7 @@ std::string completion_bash() {
     cases += fmt::format("      words=\"{}--help\"; files={} ;;\n", options, files ? 1 : 0);
   }
   return fmt::format(
-      "# bash completion of kvpool; made by: kvpool completion bash\n"
+      "# SPDX-License-Identifier: Apache-2.0\n# bash completion of kvpool; made by: kvpool completion bash\n"
       "_kvpool() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words "
       "files=0\n"
@@ -413,7 +417,7 @@ std::string completion_zsh() {
   }
   return fmt::format(
       "#compdef kvpool\n"
-      "# zsh completion of kvpool; made by: kvpool completion zsh\n"
+      "# SPDX-License-Identifier: Apache-2.0\n# zsh completion of kvpool; made by: kvpool completion zsh\n"
       "_kvpool() {{\n"
       "  local -a commands\n"
       "  commands=(\n{}  )\n"

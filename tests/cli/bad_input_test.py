@@ -58,7 +58,7 @@ class Words(Case):
         self.bad("info", "mme:x", code=2, says="mem")
         self.bad("info", "file:", code=2)
         self.bad("info", "mem:x?seize=1GiB", code=2, says="size")
-        self.bad("info", "dev:kvpool0", code=2, says="driver")
+        self.bad("info", "dev:kvpool0", code=1, says="driver")
         self.bad("info", "mem:there-is-none", code=3, says="kvpool format")
         self.bad("info", self.address("none", None), code=3)
         self.bad("info", f"file:{self.folder}", code=1)
@@ -96,9 +96,9 @@ class Images(Case):
 
     def test_zeroed_and_random(self):
         self.path.write_bytes(bytes(32 << 20))
-        self.refused(3, "no store")
+        self.refused(3, "no kvpool store")
         self.path.write_bytes(os.urandom(1 << 20) * 32)
-        self.refused(3, "no store")
+        self.refused(3, "no kvpool store")
 
     def test_both_superblocks_damaged(self):
         flip(self.path, 20)
@@ -138,7 +138,7 @@ class Images(Case):
                 file.seek(copy)
                 file.write(line)
         for command in (*READERS, "serve"):
-            self.bad(command, self.store, code=1, says="newer")
+            self.bad(command, self.store, code=1, says="version 2")
 
     def test_flipped_payload_is_found(self):
         self.good("put", "a", "--pool", self.store, "--embedded", data=os.urandom(100000 // 64 * 64))

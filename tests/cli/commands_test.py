@@ -212,11 +212,11 @@ class Replay(Case):
         return ("--scratch", f"file:{self.folder / 'scratch'}", "--progress", "none")
 
     def test_generated(self):
-        said = self.json("replay", *self.scratch(), "--requests", "200", "--capacity", "64MiB", "--block-bytes",
+        said = self.json("replay", *self.scratch(), "--requests", "600", "--capacity", "64MiB", "--block-bytes",
                          "64KiB", "--members", "3")
         self.assertEqual(said["verify_failures"], 0)
         self.assertEqual(said["members"], 3)
-        self.assertEqual(said["requests"], 200)
+        self.assertEqual(said["requests"], 600)
         self.assertGreater(said["blocks_hit_remote"], 0)
         self.assertGreater(said["blocks_evicted"], 0)
         self.assertGreater(said["details"]["get"]["p50_us"], 0)
@@ -255,7 +255,7 @@ class Replay(Case):
     def test_progress(self):
         done = self.good("replay", "--scratch", f"file:{self.folder / 's'}", "--requests", "3000", "--block-bytes",
                          "256KiB", "--capacity", "64MiB", "--progress", "json", "--repeat", "1000", "--min-bytes",
-                         "4GiB")
+                         "2GiB")
         lines = [json.loads(line) for line in done.err.splitlines() if line.startswith("{")]
         for line in lines:
             self.assertEqual(line["unit"], "requests")

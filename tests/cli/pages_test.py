@@ -56,7 +56,7 @@ class Pages(Case):
             text = " ".join(self.good(command["name"], "--help").out.split())
             for option in command["options"]:
                 if option["hidden"]:
-                    self.assertNotIn(option["name"], text)
+                    self.assertNotIn(f" {option['name']} ", text)
                 else:
                     self.assertIn(" ".join(option["help"].split()), text)
 
@@ -89,6 +89,11 @@ class Pages(Case):
         for command in self.table:
             self.assertIn(f"'{command['name']}:", text)
         self.bad("completion", "fish", code=2)
+
+    def test_installed_completions_are_what_the_tool_prints(self):
+        for shell, name in (("bash", "kvpool.bash"), ("zsh", "_kvpool")):
+            self.assertEqual((SOURCE / "tools" / "completion" / name).read_text(),
+                             self.good("completion", shell).out, f"kvpool completion {shell} > tools/completion/{name}")
 
     def test_hidden_commands_stay_hidden(self):
         self.assertNotIn("debug", self.good("--help").out)

@@ -83,9 +83,9 @@ private:
       kvpool_stats after = KVPOOL_OPTS(kvpool_stats);
       kvpool_stats_read(ctx_.get(), &after);
       ++op.sampled;
-      op.round_trips +=
-          static_cast<double>(after.round_trips + after.message_pairs + after.data_waves -
-                              before.round_trips - before.message_pairs - before.data_waves);
+      op.round_trips += static_cast<double>(after.round_trips - before.round_trips +
+                                            after.message_pairs - before.message_pairs);
+      op.data_waves += static_cast<double>(after.data_waves - before.data_waves);
       op.lines_flushed +=
           static_cast<double>(after.lines_acquired + after.lines_retired + after.lines_fetched -
                               before.lines_acquired - before.lines_retired - before.lines_fetched);

@@ -152,6 +152,7 @@ private:
 };
 
 struct Outcome {
+  std::string address;
   MemberResult total;
   std::uint64_t members = 0;
   std::uint64_t failed_members = 0;
@@ -178,6 +179,7 @@ Json operation_report(const OperationResult &op) {
           {"p99_us", static_cast<double>(op.latency.quantile(0.99)) / 1e3},
           {"p999_us", static_cast<double>(op.latency.quantile(0.999)) / 1e3},
           {"round_trips_per_call", per_call(op, op.round_trips)},
+          {"data_waves_per_call", per_call(op, op.data_waves)},
           {"lines_flushed_per_call", per_call(op, op.lines_flushed)}};
 }
 
@@ -212,10 +214,10 @@ Json outcome_json(const Outcome &outcome) {
 
 std::string outcome_text(const Outcome &outcome, const Workload &workload) {
   const MemberResult &total = outcome.total;
-  std::string text =
-      fmt::format("\n{} members replayed {} requests ({} trace, {} a block) in {:.1f} s\n\n",
-                  outcome.members, count_text(total.requests), dialect_name(workload.trace.dialect),
-                  bytes_text(workload.block_bytes), outcome.seconds);
+  std::string text = fmt::format(
+      "\n{} members and an owner replayed {} requests ({} trace, {} a block) in {:.1f} s\n{}\n\n",
+      outcome.members, count_text(total.requests), dialect_name(workload.trace.dialect),
+      bytes_text(workload.block_bytes), outcome.seconds, outcome.address);
   Table sums({"", ">"});
   sums.row({"requests", count_text(total.requests)});
   sums.row({"blocks put", count_text(total.blocks_put)});
@@ -229,14 +231,15 @@ std::string outcome_text(const Outcome &outcome, const Workload &workload) {
                                                    std::max(outcome.seconds, 1e-9))});
   sums.row({"verification failures", count_text(total.verify_failures)});
   text += sums.text() + "\n";
-  Table calls(
-      {"call", ">calls", ">blocks", ">P50", ">P99", ">P999", ">round trips", ">lines flushed"});
+  Table calls({"call", ">calls", ">blocks", ">P50", ">P99", ">P999", ">round trips", ">data waves",
+               ">lines flushed"});
   const auto row = [&](const char *name, const OperationResult &op) {
     calls.row({name, count_text(op.calls), count_text(op.blocks),
                duration_text(static_cast<double>(op.latency.quantile(0.5))),
                duration_text(static_cast<double>(op.latency.quantile(0.99))),
                duration_text(static_cast<double>(op.latency.quantile(0.999))),
                fmt::format("{:.1f}", per_call(op, op.round_trips)),
+               fmt::format("{:.1f}", per_call(op, op.data_waves)),
                fmt::format("{:.0f}", per_call(op, op.lines_flushed))});
   };
   row("lookup", total.lookup);
@@ -258,12 +261,14 @@ void watch(const Args &args, const Workload &workload, const std::string &addres
   Progress progress("replay", args.text("--progress", "auto"));
   std::unique_ptr<Corruptor> corruptor;
   if (args.has("--corrupt")) corruptor = std::make_unique<Corruptor>(address, workload.trace);
-  const std::uint64_t total = workload.trace.requests.size() * workload.passes;
+  const std::uint64_t once = workload.trace.requests.size();
+  // With --min-bytes nobody knows how many passes it will take.
+  const std::uint64_t total = workload.min_bytes == 0 ? once * workload.passes : 0;
   std::uint64_t next_strike = 0;
   while (members.running()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ControlPage &page = control.page();
-    const std::uint64_t done = std::min(page.next.load(), total);
+    const std::uint64_t done = std::min(page.next.load(), once * workload.passes);
     progress.show(done, total, "requests");
     if (stop_requested() || members.failed()) page.stop.store(1);
     if (owner != nullptr && page.stop.load() == 0 && !owner->running()) {
@@ -272,7 +277,7 @@ void watch(const Args &args, const Workload &workload, const std::string &addres
     }
     // Again from time to time until it was noticed: a damaged block may be evicted unread.
     const bool wanted = corruptor != nullptr && page.verify_failures.load() == 0;
-    if (wanted && done > total / 50 && now_ns() >= next_strike) {
+    if (wanted && done > once / 50 && now_ns() >= next_strike) {
       const std::string key = corruptor->strike();
       if (!key.empty()) ret_corrupted.push_back(key);
       next_strike = now_ns() + (key.empty() ? 20'000'000 : 500'000'000);
@@ -295,6 +300,7 @@ int run_parent(const Args &args, const Workload &workload) {
   Scratch store(options);
   Control control;
   Outcome outcome;
+  outcome.address = "store: " + store.address();
   outcome.members = args.number("--members", 4);
   {
     std::unique_ptr<OwnerProcess> owner;
@@ -325,7 +331,8 @@ int run_parent(const Args &args, const Workload &workload) {
     print_text(outcome_text(outcome, workload));
   }
   for (const std::string &key : outcome.corrupted) {
-    std::fprintf(stderr, "one byte of block %s was flipped on purpose\n", key.c_str());
+    std::fprintf(stderr, "kvpool replay: one byte of block %s was flipped on purpose\n",
+                 key.c_str());
   }
   if (stop_requested())
     fail(kExitFailed, "replay", "interrupted; what stands above is what was done");

@@ -32,7 +32,8 @@ struct OperationResult {
   std::uint64_t calls = 0;
   std::uint64_t blocks = 0;
   std::uint64_t sampled = 0;  // calls whose traffic was counted
-  double round_trips = 0;     // sums over the sampled calls
+  double round_trips = 0;     // sums over the sampled calls: waves and message pairs, in series
+  double data_waves = 0;      // payload reads
   double lines_flushed = 0;
   Histogram latency;  // ns
 };

@@ -106,6 +106,7 @@ OwnerProcess::OwnerProcess(const std::string &address, bool huge) {
   close(ready[0]);
   if (good) return;
   stop();
+  if (stop_requested()) fail(kExitFailed, address, "interrupted");
   fail(kExitFailed, address, "its owner did not start");
 }
 

@@ -47,6 +47,7 @@ void add_operation(OperationResult &to, const OperationResult &from) {
   to.blocks += from.blocks;
   to.sampled += from.sampled;
   to.round_trips += from.round_trips;
+  to.data_waves += from.data_waves;
   to.lines_flushed += from.lines_flushed;
   to.latency.merge(from.latency);
 }
@@ -57,6 +58,7 @@ Json operation_json(const OperationResult &op) {
   json["blocks"] = op.blocks;
   json["sampled"] = op.sampled;
   json["round_trips"] = op.round_trips;
+  json["data_waves"] = op.data_waves;
   json["lines_flushed"] = op.lines_flushed;
   json["sum"] = op.latency.sum();
   json["min"] = op.latency.min();
@@ -70,6 +72,7 @@ bool operation_from(const Json &json, OperationResult &ret) {
   ret.blocks = json.at("blocks").get<std::uint64_t>();
   ret.sampled = json.at("sampled").get<std::uint64_t>();
   ret.round_trips = json.at("round_trips").get<double>();
+  ret.data_waves = json.at("data_waves").get<double>();
   ret.lines_flushed = json.at("lines_flushed").get<double>();
   const auto buckets =
       json.at("buckets").get<std::vector<std::pair<std::uint32_t, std::uint64_t>>>();
