@@ -39,7 +39,7 @@ struct RigOptions {
   u32 rash_permille = 20;     // a standby suspects a living owner, a look
   bool strict_grace = false;  // nothing is removed: a read within the grace cannot fail
   // Weights of a member's operations.
-  u32 put = 40, get = 40, remove = 5, pin = 0, clear = 0, idle = 15;
+  u32 put = 40, get = 40, remove = 5, pin = 0, clear = 0, pending = 3, idle = 15;
 };
 
 // One process with a member, and perhaps an owner, inside.
@@ -89,6 +89,7 @@ public:
   int remove(Actor &actor, u64 key);
   int hold_pinned(Actor &actor, u64 key);
   int clear(Actor &actor);
+  int announce(Actor &actor, u64 key);
   void one_operation(Actor &actor);
 
   Sim &sim() { return sim_; }

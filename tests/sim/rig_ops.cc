@@ -265,10 +265,23 @@ int Rig::clear(Actor &actor) {
   return err;
 }
 
+// Says that a key is being computed, and mostly forgets to compute it.
+int Rig::announce(Actor &actor, u64 key) {
+  sim_.note("op pending", key);
+  const pool::Key wanted = key_of(key, actor.ns.epoch);
+  const int err = actor.member->pending(actor.ns, wanted, 1'000);
+  if (err == 0 && sim_.rng().chance(500)) {
+    actor.env->sleep_ns(sim_.rng().below(1'000'000));
+    return put(actor, key);
+  }
+  return err;
+}
+
 void Rig::one_operation(Actor &actor) {
   const u64 key = 1 + sim_.rng().below(options_.keys);
   const u32 weights[] = {options_.put,   options_.get,  options_.remove,
-                         options_.pin,   options_.clear, options_.idle};
+                         options_.pin,   options_.clear, options_.pending,
+                         options_.idle};
   u64 total = 0;
   for (u32 weight : weights) total += weight;
   u64 dice = sim_.rng().below(total);
@@ -281,6 +294,7 @@ void Rig::one_operation(Actor &actor) {
   case 2: err = remove(actor, key); break;
   case 3: err = hold_pinned(actor, key); break;
   case 4: err = clear(actor); break;
+  case 5: err = announce(actor, key); break;
   default: actor.env->sleep_ns(sim_.rng().below(3'000'000)); break;
   }
   // A cleared namespace has another epoch: a handle learns it by opening again.
