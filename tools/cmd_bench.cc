@@ -182,13 +182,14 @@ private:
 
   void give_up(const FigureSpec &spec, const Failure &failure) {
     group_.reset();
+    const std::string why = failure.what.empty() ? failure.why : failure.what + ": " + failure.why;
     Json error;
     error["name"] = spec.name;
-    error["why"] = failure.what + ": " + failure.why;
+    error["why"] = why;
     errors_.push_back(std::move(error));
     progress_.clear();
     say_failure("bench", {failure.code, std::string(spec.name),
-                          "not measured: " + failure.what + ": " + failure.why, failure.hint});
+                          "not measured: " + why, failure.hint});
   }
 
   void print(bool json) {

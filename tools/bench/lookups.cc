@@ -21,7 +21,8 @@ constexpr u64 kSmallBlock = 4096;
 
 // A sparse store of 4 KiB blocks with `entries` of them published.
 StoreShape index_of(u64 entries) {
-  return {.bytes = entries * kSmallBlock * 5 / 4 + entries * 640 + 256 * kMiB,
+  const u64 bytes = entries * kSmallBlock * 5 / 4 + entries * 640 + 256 * kMiB;
+  return {.bytes = bytes / (2 * kMiB) * (2 * kMiB),
           .block_bytes = kSmallBlock,
           .sparse = true};
 }

@@ -335,7 +335,7 @@ u64 fill(PoolMember &member, pool::NsRef ns, u64 from, u64 to) {
     if (err) fail_errno("filling an index", err, "the owner does not answer");
     for (u32 i = 0; i < n; ++i) {
       if (publications[i].result == 0) continue;
-      fail_errno("filling an index", publications[i].result, "a block was refused");
+      fail_errno(fmt::format("filling an index: key {}", at + i), publications[i].result);
     }
   }
   return took;
