@@ -157,6 +157,7 @@ private:
   u64 evict_neighbours(const media::Entry &of, u32 stamp);
   void evict_extent(u32 extent);
   void evict_for(u8 size_class, u32 run);
+  void forget_grants(u64 elapsed_ns);
   void keep_free_ahead();
   void run_graces();
   bool still_hidden(const Grace &g) const;
@@ -205,6 +206,7 @@ private:
   u64 version_number_ = 0;
   u64 next_pin_ = 1;
   u64 grace_bytes_ = 0;
+  u64 granted_lately_ = 0;  // bytes
   bool serving_ = false;
   u32 reports_awaited_ = 0;
   u32 pins_awaited_ = 0;

@@ -287,6 +287,9 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
   if (env_.mutant(Mutant::kGrantIgnoresEntries)) {
     for (u32 i = 0; i < space_.blocks(size_class); ++i) ret.free_bits[i / 64] |= u64{1} << i % 64;
   }
+  u64 blocks = 0;
+  for (u64 bits : ret.free_bits) blocks += static_cast<u64>(std::popcount(bits));
+  granted_lately_ += blocks * room_in(extent);
   ++stats_.grants;
   return MessageStatus::kOk;
 }

@@ -5,6 +5,7 @@
 namespace kvpool::pool {
 
 inline constexpr u32 kEvictTries = 512;      // unevictable entries passed over at a list's end
+inline constexpr u64 kGracesAhead = 3;       // free ahead of what a grace's time takes
 inline constexpr u32 kNeighbourShare = 16;  // neighbours this close in age go with an evicted block
 inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
 
@@ -170,7 +171,15 @@ void Owner<Env>::evict_for(u8, u32 run) {
   for (u32 x = best; x < best + length; ++x) evict_extent(x);
 }
 
-// Keeps a little free, so that a put seldom waits for a grace (proto 8).
+// What was granted within about the last grace: an average that forgets at that pace.
+template <PoolEnv Env>
+void Owner<Env>::forget_grants(u64 elapsed_ns) {
+  const u64 grace = std::max<u64>(1, u64{geo_.grace_us} * 1000);
+  granted_lately_ -= elapsed_ns >= grace ? granted_lately_ : granted_lately_ / grace * elapsed_ns;
+}
+
+// Keeps a little free, so that a put seldom waits for a grace (proto 8): space evicted now can be
+// granted a grace from now, so as much must be on its way as is granted meanwhile.
 template <PoolEnv Env>
 void Owner<Env>::keep_free_ahead() {
   if (pins_awaited_ > 0 || reports_awaited_ > 0) return;
@@ -178,8 +187,8 @@ void Owner<Env>::keep_free_ahead() {
   u64 active = 0;
   for (u32 slot = 0; slot < members_.size(); ++slot) active += !space_.held_by(slot).empty();
   const u64 pool = space_.regions().payload_bytes();
-  const u64 wanted = std::max(pool / 1000 * options_.free_target_permille,
-                              active * 2 * extent_bytes);
+  const u64 wanted = std::max({pool / 1000 * options_.free_target_permille,
+                               active * 2 * extent_bytes, granted_lately_ * kGracesAhead});
   const u64 target = std::min(wanted, pool / 8);
   const u64 have = space_.free_bytes() + grace_bytes_;
   if (have < target) evict_oldest(target - have);

@@ -32,6 +32,7 @@ int Owner<Env>::step() {
     watch_members();
   }
   if (now - last_chores_ns_ >= kChoresNs) {
+    forget_grants(now - last_chores_ns_);
     last_chores_ns_ = now;
     run_graces();
     run_quarantines();
