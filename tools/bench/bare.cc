@@ -47,21 +47,37 @@ Arena::Arena(u64 bytes, bool huge) : bytes_((bytes + kHugePage - 1) & ~(kHugePag
   if (fd < 0) fail("memfd_create");
   // Room for a start on a 2 MiB border; what is left over stays unmapped address space.
   void *room = mmap(nullptr, bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  const bool reserved = posix_fallocate(fd, 0, static_cast<off_t>(bytes_)) == 0;
   void *at = MAP_FAILED;
-  if (room != MAP_FAILED && reserved) {
+  if (room != MAP_FAILED && ftruncate(fd, static_cast<off_t>(bytes_)) == 0) {
     const u64 start = (reinterpret_cast<u64>(room) + kHugePage - 1) & ~(kHugePage - 1);
     munmap(room, bytes_ + kHugePage);
     at = mmap(reinterpret_cast<void *>(start), bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
-  close(fd);
-  if (at == MAP_FAILED) fail("memory for the baseline");
+  if (at == MAP_FAILED) {
+    close(fd);
+    fail("memory for the baseline");
+  }
   base_ = static_cast<std::byte *>(at);
-  // Transparent huge pages for shared memory are often off; collapsing the pages works all the
-  // same.
   (void)madvise(at, bytes_, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  if (huge) collapse(fd);
+  const int err = posix_fallocate(fd, 0, static_cast<off_t>(bytes_));
+  close(fd);
+  if (err != 0) {
+    munmap(at, bytes_);
+    errno = err;
+    fail("memory for the baseline");
+  }
   std::memset(at, 1, bytes_);
-  huge_ = huge && madvise(at, bytes_, kMadvCollapse) == 0;
+}
+
+// Transparent huge pages for shared memory are often off; collapsing works all the same, at best
+// where there is but one small page yet.
+void Arena::collapse(int fd) {
+  huge_ = true;
+  for (u64 at = 0; at < bytes_ && huge_; at += kHugePage) {
+    huge_ = posix_fallocate(fd, static_cast<off_t>(at), 4096) == 0 &&
+            madvise(base_ + at, kHugePage, kMadvCollapse) == 0;
+  }
 }
 
 Arena::~Arena() { munmap(base_, bytes_); }

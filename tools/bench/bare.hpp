@@ -26,6 +26,8 @@ public:
   bool has_huge_pages() const { return huge_; }
 
 private:
+  void collapse(int fd);
+
   std::byte *base_ = nullptr;
   u64 bytes_ = 0;
   bool huge_ = false;

@@ -27,13 +27,29 @@ StoreShape index_of(u64 entries) {
           .sparse = true};
 }
 
+// What fill() left in a store.
+struct Filled {
+  u64 keys = 0;
+  std::vector<u64> missing = {};
+
+  Filled(const ApiStore &store, u64 count) : keys(count) {
+    PoolMember filler(store.file().address());
+    fill(filler, ns_ref(store), 0, count);
+    missing = missing_keys(store, count);
+  }
+};
+
 // Random keys of those published, prepared outside the time.
 class Keys {
 public:
   explicit Keys(u64 seed) : random_(seed) {}
-  const std::vector<kvpool_key> &draw(u64 count, u64 entries) {
+  const std::vector<kvpool_key> &draw(u64 count, const Filled &from) {
     keys_.resize(count);
-    for (kvpool_key &key : keys_) key = plain_key(random_() % entries);
+    for (kvpool_key &key : keys_) {
+      u64 n = random_() % from.keys;
+      while (std::binary_search(from.missing.begin(), from.missing.end(), n)) n = (n + 1) % from.keys;
+      key = plain_key(n);
+    }
     return keys_;
   }
 
@@ -62,14 +78,12 @@ double lookup_ns(const ApiStore &store, const std::vector<kvpool_key> &keys) {
 class Lookup final : public Group {
 public:
   explicit Lookup(const Effort &effort)
-      : keys_per_turn_(effort.of(512 * 1024)), store_(index_of(kEntries)), bare_(kRegion, true) {
-    PoolMember filler(store_.file().address());
-    fill(filler, ns_ref(store_), 0, kEntries);
-  }
+      : keys_per_turn_(effort.of(512 * 1024)), store_(index_of(kEntries)),
+        filled_(store_, kEntries), bare_(kRegion, true) {}
 
   Turn turn(std::string_view) override {
     const kvpool_stats before = store_.stats();
-    const auto &keys = keys_.draw(keys_per_turn_, kEntries);
+    const auto &keys = keys_.draw(keys_per_turn_, filled_);
     Turn ret;
     ret.value = 1e3 / lookup_ns(store_, keys);
     const kvpool_stats after = store_.stats();
@@ -79,7 +93,8 @@ public:
         static_cast<double>(after.lines_acquired - before.lines_acquired) / calls;
     counts_["round_trips_per_call"] =
         static_cast<double>(after.round_trips - before.round_trips) / calls;
-    counts_["entries"] = kEntries;
+    counts_["entries"] = filled_.keys - filled_.missing.size();
+    counts_["baseline_page_bytes"] = bare_.has_huge_pages() ? 2 << 20 : 4 << 10;
     ret.baseline =
         bare_.random_lines_per_second(4 * kBatch, keys_per_turn_ / kBatch) / 4 / 1e6;
     return ret;
@@ -94,6 +109,7 @@ private:
 
   const u64 keys_per_turn_;
   ApiStore store_;
+  const Filled filled_;
   BareLoops bare_;
   Keys keys_{3};
   Json counts_;
@@ -167,13 +183,13 @@ private:
 class Pair {
 public:
   Pair(ApiStore &large, u64 large_entries, ApiStore &small, u64 small_entries, const Effort &effort)
-      : sides_{Side{large, large_entries}, Side{small, small_entries}}, effort_(effort),
-        data_(kPayload, 'x') {}
+      : sides_{Side{large, Filled(large, large_entries)}, Side{small, Filled(small, small_entries)}},
+        effort_(effort), data_(kPayload, 'x') {}
 
   Turn turn() {
     double lookup[2], put[2];
     for (int i = 0; i < 2; ++i) {
-      lookup[i] = lookup_ns(sides_[i].store, keys_.draw(effort_.of(128 * 1024), sides_[i].entries)) *
+      lookup[i] = lookup_ns(sides_[i].store, keys_.draw(effort_.of(128 * 1024), sides_[i].filled)) *
                   kBatch / 1e3;
       put[i] = put_us(sides_[i]);
     }
@@ -196,7 +212,7 @@ private:
   static constexpr u64 kPayload = 63 * kLineBytes;
   struct Side {
     ApiStore &store;
-    u64 entries;
+    Filled filled;
     u64 next = u64{1} << 40;
     std::vector<kvpool_key> stored = {};
   };
@@ -228,12 +244,7 @@ class Entries final : public Group {
 public:
   explicit Entries(const Effort &effort)
       : large_(index_of(kLarge)), small_(index_of(kSmall)),
-        pair_(large_, kLarge, small_, kSmall, effort) {
-    for (const auto &[store, entries] : {std::pair{&large_, kLarge}, std::pair{&small_, kSmall}}) {
-      PoolMember filler(store->file().address());
-      fill(filler, ns_ref(*store), 0, entries);
-    }
-  }
+        pair_(large_, kLarge, small_, kSmall, effort) {}
   Turn turn(std::string_view) override { return pair_.turn(); }
   Json details(std::string_view) override { return pair_.details(); }
   bool huge_pages() override { return huge_share() >= kHugeShare; }
@@ -251,10 +262,6 @@ public:
       : large_(kShape), small_(kShape),
         idle_(kOwnerCpu, "members " + std::to_string(kIdle) + " " + large_.file().address()),
         pair_(large_, kEntries, small_, kEntries, effort) {
-    for (ApiStore *store : {&large_, &small_}) {
-      PoolMember filler(store->file().address());
-      fill(filler, ns_ref(*store), 0, kEntries);
-    }
     await_members();
   }
   Turn turn(std::string_view) override { return pair_.turn(); }
@@ -291,7 +298,7 @@ void Members::await_members() {
       joined += member.state == static_cast<u8>(media::MemberState::kJoined);
     }
     if (joined >= kIdle) return;
-    if (now_ns() > deadline) fail(kExitFailed, "64 members", "do not all join in time");
+    if (!idle_.running() || now_ns() > deadline) fail(kExitFailed, "64 members", "do not all join in time");
     usleep(20'000);
   }
 }

@@ -37,6 +37,8 @@ private:
 Json line_counts(const kvpool_stats &before, const kvpool_stats &after, u64 calls) {
   const auto each = [&](u64 a, u64 b) { return static_cast<double>(b - a) / static_cast<double>(calls); };
   Json ret;
+  ret["message_pairs_per_call"] = each(before.message_pairs, after.message_pairs);
+  ret["round_trips_per_call"] = each(before.round_trips, after.round_trips);
   ret["lines_acquired_per_call"] = each(before.lines_acquired, after.lines_acquired);
   ret["lines_published_per_call"] = each(before.lines_published, after.lines_published);
   ret["lines_streamed_per_call"] = each(before.lines_streamed, after.lines_streamed);
@@ -140,7 +142,11 @@ public:
     return ret;
   }
 
-  Json details(std::string_view) override { return blocks_->counts(); }
+  Json details(std::string_view) override {
+    Json ret = blocks_->counts();
+    ret["baseline_page_bytes"] = bare_->has_huge_pages() ? 2 << 20 : 4 << 10;
+    return ret;
+  }
   bool huge_pages() override { return huge_share() >= kHugeShare; }
 
 private:
@@ -301,7 +307,11 @@ public:
     return ret;
   }
 
-  Json details(std::string_view) override { return counts_; }
+  Json details(std::string_view) override {
+    Json ret = counts_;
+    ret["baseline_page_bytes"] = bare_.has_huge_pages() ? 2 << 20 : 4 << 10;
+    return ret;
+  }
   bool huge_pages() override { return huge_share() >= kHugeShare; }
 
 private:

@@ -145,7 +145,7 @@ int idle_members(u32 count, const std::string &address_text) {
     one.member = std::make_unique<pool::Member<store::ProcessEnv>>(*one.env, geometry);
     const int err = one.member->join({.host = host, .pid = static_cast<u32>(getpid())});
     if (err == -EUSERS && ++host < geometry.host_count) continue;
-    if (err) fail_errno("idle members", err, "cannot join");
+    if (err) fail_errno(fmt::format("idle member {}", members.size()), err);
     members.push_back(std::move(one));
   }
   while (!g_child_stops.load()) {
@@ -219,6 +219,12 @@ Child::~Child() {
 Child &Child::operator=(Child &&other) noexcept {
   std::swap(pid_, other.pid_);
   return *this;
+}
+
+bool Child::running() {
+  int status = 0;
+  if (pid_ > 0 && waitpid(pid_, &status, WNOHANG) != 0) pid_ = 0;
+  return pid_ > 0;
 }
 
 int run_child(const std::string &what) {
@@ -335,10 +341,36 @@ u64 fill(PoolMember &member, pool::NsRef ns, u64 from, u64 to) {
     if (err) fail_errno("filling an index", err, "the owner does not answer");
     for (u32 i = 0; i < n; ++i) {
       if (publications[i].result == 0) continue;
+      if (publications[i].result == -ENOSPC) {
+        member.member().abort(blocks[i]);
+        continue;
+      }
       fail_errno(fmt::format("filling an index: key {}", at + i), publications[i].result);
     }
   }
   return took;
+}
+
+std::vector<u64> missing_keys(const ApiStore &store, u64 count) {
+  constexpr u64 kBatch = 1024;
+  constexpr u64 kMissingOne = 1000;  // at most one in so many
+  std::vector<kvpool_key> keys(kBatch);
+  std::vector<kvpool_hit> hits(kBatch);
+  std::vector<u64> ret;
+  for (u64 at = 0; at < count; at += kBatch) {
+    const u64 n = std::min(kBatch, count - at);
+    for (u64 i = 0; i < n; ++i) keys[i] = plain_key(at + i);
+    store.checked_call(
+        kvpool_lookup(store.ns(), keys.data(), n, KVPOOL_LOOKUP_F_ALL, 0, hits.data()), "lookup");
+    for (u64 i = 0; i < n; ++i) {
+      if (hits[i].state != KVPOOL_STATE_HIT) ret.push_back(at + i);
+    }
+  }
+  if (ret.size() > count / kMissingOne) {
+    fail(kExitFailed, "filling an index",
+         fmt::format("{} of {} keys are not there", ret.size(), count));
+  }
+  return ret;
 }
 
 pool::NsRef ns_ref(const ApiStore &store) {

@@ -52,6 +52,7 @@ public:
   ~Child();
   Child(Child &&other) noexcept : pid_(other.pid_) { other.pid_ = 0; }
   Child &operator=(Child &&other) noexcept;
+  bool running();
 
 private:
   pid_t pid_ = 0;
@@ -107,9 +108,13 @@ private:
 // Key number n of an index filled by fill(): uniform, a function of n alone.
 kvpool_key plain_key(u64 n);
 
-// Publishes keys [from, to) as blocks of 4 KiB whose payload nobody writes. Throws Failure if one
-// of them does not become a hit. Returns the nanoseconds that publishing alone took.
+// Publishes keys [from, to) as blocks of 4 KiB whose payload nobody writes. Returns the nanoseconds
+// that publishing alone took. A few may be refused, or be displaced by a later one, because both
+// their groups of the index are full. Throws Failure on everything else.
 u64 fill(PoolMember &member, pool::NsRef ns, u64 from, u64 to);
+
+// Which keys of [0, count) are not there after fill(), sorted. Throws Failure if there are many.
+std::vector<u64> missing_keys(const ApiStore &store, u64 count);
 
 pool::NsRef ns_ref(const ApiStore &store);
 
