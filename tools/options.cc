@@ -355,7 +355,8 @@ std::string completion_bash() {
     cases += fmt::format("      words=\"{}--help\"; files={} ;;\n", options, files ? 1 : 0);
   }
   return fmt::format(
-      "# SPDX-License-Identifier: Apache-2.0\n# bash completion of kvpool; made by: kvpool completion bash\n"
+      "# SPDX-License-Identifier: Apache-2.0\n# bash completion of kvpool; made by: kvpool "
+      "completion bash\n"
       "_kvpool() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words "
       "files=0\n"
@@ -417,7 +418,8 @@ std::string completion_zsh() {
   }
   return fmt::format(
       "#compdef kvpool\n"
-      "# SPDX-License-Identifier: Apache-2.0\n# zsh completion of kvpool; made by: kvpool completion zsh\n"
+      "# SPDX-License-Identifier: Apache-2.0\n# zsh completion of kvpool; made by: kvpool "
+      "completion zsh\n"
       "_kvpool() {{\n"
       "  local -a commands\n"
       "  commands=(\n{}  )\n"

@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char *kMooncake =
     R"({"timestamp": 0, "input_length": 1000, "output_length": 5, "hash_ids": [0, 1]}
-{"timestamp": 40, "input_length": 1025, "output_length": 3, "hash_ids": [0, 1, 18446744073709551615]}
+{"timestamp": 40, "input_length": 1025, "output_length": 3, "hash_ids": )"
+    R"([0, 1, 18446744073709551615]}
 )";
 
 int parse(const std::string &text, Trace &ret, std::string &why, bool skip = false) {
@@ -53,8 +54,10 @@ Test(trace, reads_mooncake) {
 
 Test(trace, reads_bailian) {
   const char *text =
-      R"({"chat_id": 7, "parent_chat_id": -1, "timestamp": 10.5, "input_length": 30, "output_length": 2, "type": "text", "turn": 1, "hash_ids": [5, 6]}
-{"chat_id": 8, "parent_chat_id": 7, "timestamp": 11.25, "input_length": 40, "output_length": 2, "type": "file", "turn": 2, "hash_ids": [5, 6, 9]}
+      R"({"chat_id": 7, "parent_chat_id": -1, "timestamp": 10.5, "input_length": 30, )"
+      R"("output_length": 2, "type": "text", "turn": 1, "hash_ids": [5, 6]}
+{"chat_id": 8, "parent_chat_id": 7, "timestamp": 11.25, "input_length": 40, )"
+      R"("output_length": 2, "type": "file", "turn": 2, "hash_ids": [5, 6, 9]}
 )";
   Trace trace;
   std::string why;
@@ -69,7 +72,8 @@ Test(trace, reads_bailian) {
 
 Test(trace, reads_nanoseconds_and_sorts) {
   const char *text =
-      R"({"timestamp": "1737000000000000900", "input_length": 68, "output_length": 2, "hash_ids": [4294967295, 2]}
+      R"({"timestamp": "1737000000000000900", "input_length": 68, "output_length": 2, )"
+      R"("hash_ids": [4294967295, 2]}
 {"timestamp": "1737000000000000100", "input_length": 500, "output_length": 2, "hash_ids": [3]}
 )";
   Trace trace;
@@ -112,7 +116,8 @@ Test(trace, refuses_bad_lines_by_name) {
   refused(R"({"timestamp": 1, "input_length": 99999999999, "output_length": 1, "hash_ids": []})",
           "more than");
   refused(
-      R"({"timestamp": 99999999999999999999, "input_length": 1, "output_length": 1, "hash_ids": []})",
+      R"({"timestamp": 99999999999999999999, "input_length": 1, "output_length": 1, )"
+          R"("hash_ids": []})",
       "\"timestamp\"");
   refused(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": 5})",
           "expected a list");
