@@ -514,6 +514,13 @@ int Store<Env>::get_rows(pool::NsRef ns, std::span<GetBlock> blocks, transfer::R
   u32 open = 0;
   for (u32 i = 0; i < blocks.size(); ++i) scratch.open_blocks[open++] = i;
   if (int err = find(ns, blocks, scratch, open)) return err;
+  for (GetBlock &block : blocks) {
+    // A writer that may be alive wrote near it: only whole segments could be proven (proto 9).
+    if (block.status == BlockStatus::kUntried && block.hit.tainted) {
+      finish(block, BlockStatus::kMiss, 0);
+      --open;
+    }
+  }
   if (open < blocks.size()) return 0;  // rows are one batch: without all blocks nothing is read
   if (interrupted(options)) return why_interrupted(options);
   const u64 bytes = blocks[0].hit.payload_bytes;
