@@ -525,10 +525,10 @@ KVPOOL_API int kvpool_get_blocks(struct kvpool_ns *ns, const struct kvpool_block
                                  uint64_t deadline_ns, int32_t *ret_status);
 
 /*
- * Reads rows out of `n` blocks of one size (plans in `blocks` are ignored), as one batch: when one of
- * them is missing nothing is read. Takes pins, or checks each block's entry after the copy. Bytes are
- * not proven, as rows are smaller than what a check covers: pin blocks and get them whole once. Returns
- * the number of blocks that are OK; rows of the others hold rubbish.
+ * Reads rows out of `n` blocks of one size (plans in `blocks` are ignored), as one batch: when one
+ * of them is missing nothing is read. Takes pins, or checks each block's entry after the copy.
+ * Bytes are not proven, as rows are smaller than what a check covers: pin blocks and get them whole
+ * once. Returns the number of blocks that are OK; rows of the others hold rubbish.
  */
 KVPOOL_API int kvpool_get_rows(struct kvpool_ns *ns, const struct kvpool_block *blocks, size_t n,
                                const struct kvpool_rows *rows, uint64_t deadline_ns,
