@@ -29,6 +29,8 @@ struct HandExtent {
 
 class Hand {
 public:
+  Hand() { extents_.reserve(256); }  // a grant is taken in hand where nothing may fail
+
   void clear() { extents_.clear(); }
   bool empty() const { return extents_.empty(); }
   std::vector<HandExtent> &extents() { return extents_; }

@@ -16,6 +16,7 @@
 #include "pool/lease.hpp"
 #include "pool/lookup.hpp"
 #include "pool/mailbox.hpp"
+#include "pool/ring.hpp"
 
 namespace kvpool::pool {
 
@@ -40,7 +41,9 @@ public:
         reader_(env, geo_, claims_),
         lease_(env, geo_, claims_.sealer()),
         host_(env, geo_, claims_.sealer()),
-        mailbox_(env, geo_, claims_.sealer()) {}
+        mailbox_(env, geo_, claims_.sealer()),
+        outstanding_(geo_.response_slots + kAnsweredMax),
+        doubts_(geo_.response_slots + kAnsweredMax) {}
 
   // ---- life -------------------------------------------------------------------------------------
 
@@ -144,6 +147,10 @@ private:
     media::MessageStatus status{};
   };
 
+  // Answers that wait to be accepted together, with room to spare.
+  static constexpr u32 kAnsweredMax = 256;
+  bool has_room(u32 lines) const { return mailbox_.has_room(lines) && !outstanding_.full(); }
+
   int refresh_session();
   int bind_owner(u64 deadline);
   int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer,
@@ -186,10 +193,10 @@ private:
   typename Env::Mutex mutex_;
   Mailbox<Env> mailbox_;
   Hand hand_;
-  std::deque<Request>
-      outstanding_;  // posted, in order; the first ones may be answered, not accepted
+  // Posted, in order; the first ones may be answered, but are not accepted yet.
+  Ring<Request> outstanding_;
   u32 answered_ = 0;                 // how many at the front of outstanding_ are
-  std::deque<Request> doubts_;       // of earlier epochs, to be reported
+  Ring<Request> doubts_;             // of earlier epochs, to be reported
   bool bound_ = false;               // mailbox_ speaks to the owner of bound_epoch_, report done
   u32 bound_epoch_ = 0;
   bool owner_lost_ = false;

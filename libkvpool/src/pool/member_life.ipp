@@ -328,7 +328,7 @@ void Member<Env>::serve_notice() {
     media::DeathAckBody body{};
     body.incarnation = notice.dead_incarnation;
     body.slot = notice.dead_slot;
-    if (!mailbox_.has_room(1)) return;
+    if (!has_room(1)) return;
     Request r;
     r.type = media::MessageType::kDeathAck;
     mailbox_.post(r.type, &body, sizeof body);

@@ -149,7 +149,7 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
     {
       std::lock_guard guard(mutex_);
       if (int err = bind_owner(deadline)) return err;
-      while (!mailbox_.has_room(Mailbox<Env>::lines_for(bytes))) {
+      while (!has_room(Mailbox<Env>::lines_for(bytes))) {
         if (!pump()) env_.relax(0);
         if (answered_ > 0 && !accept_answered()) break;
         if (env_.now_ns() >= deadline) return -ETIMEDOUT;
@@ -296,7 +296,7 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
     if ((result = bind_owner(deadline))) break;
     const u32 lines = Mailbox<Env>::lines_for(sizeof(media::PublishBody));
     const u32 before = posted;
-    while (posted < count && mailbox_.has_room(lines)) {
+    while (posted < count && has_room(lines)) {
       post_publication(publications[posted]);
       if (++posted == count) outstanding_.back().done = &done;
     }
@@ -336,7 +336,7 @@ int Member<Env>::pending(NsRef ns, const Key &key, u32 duration_ms) {
   std::memcpy(body.key, key.w, sizeof body.key);
   body.duration_ms = duration_ms;
   body.ns = ns.id;
-  if (!mailbox_.has_room(1)) return -EAGAIN;
+  if (!has_room(1)) return -EAGAIN;
   Request r;
   r.type = media::MessageType::kPending;
   mailbox_.post(r.type, &body, sizeof body);
@@ -348,7 +348,7 @@ int Member<Env>::pending(NsRef ns, const Key &key, u32 duration_ms) {
 
 template <PoolEnv Env>
 void Member<Env>::flush_touches() {
-  if (bound_ && !owner_lost_ && mailbox_.has_room(1) && touched_count_ > 0) {
+  if (bound_ && !owner_lost_ && has_room(1) && touched_count_ > 0) {
     media::TouchBody body{};
     std::copy_n(touched_, touched_count_, body.entry);
     Request r;
@@ -412,7 +412,7 @@ void Member<Env>::unpin(const Pin &pin) {
 // Mutex held. If it cannot be told now, the pin expires by itself.
 template <PoolEnv Env>
 void Member<Env>::post_unpin(const media::UnpinBody &body) {
-  if (!bound_ || owner_lost_ || !mailbox_.has_room(1)) return;
+  if (!bound_ || owner_lost_ || !has_room(1)) return;
   Request r;
   r.type = media::MessageType::kUnpin;
   mailbox_.post(r.type, &body, sizeof body);
@@ -449,7 +449,7 @@ int Member<Env>::ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline,
 // Gives one extent of the hand back. Mutex held; nothing of it reserved or in doubt.
 template <PoolEnv Env>
 int Member<Env>::give_back_extent(u32 extent, u64) {
-  if (!bound_ || owner_lost_ || !mailbox_.has_room(1)) return -EAGAIN;
+  if (!bound_ || owner_lost_ || !has_room(1)) return -EAGAIN;
   media::ReturnBody body{extent, 0};
   Request r;
   r.type = media::MessageType::kReturn;
