@@ -197,7 +197,7 @@ Test(api_faults, data, .timeout = 200) {
   cr_expect_eq(kvpool_lookup(ns, keys, 2, 0, 0, nullptr), 2);
 }
 
-Test(api_faults, lookup_and_get_allocate_nothing, .timeout = 60) {
+Test(api_faults, lookup_get_and_put_allocate_nothing, .timeout = 60) {
   Pool pool("noalloc");
   Ctx ctx(pool);
   kvpool_ns *ns = open_ns(ctx);
@@ -214,6 +214,7 @@ Test(api_faults, lookup_and_get_allocate_nothing, .timeout = 60) {
     blocks[i].plan.bytes = in.size();
     cr_assert_eq(kvpool_put(ns, &keys[i], out.data(), out.size(), 0), 1);
   }
+  const kvpool_key absent = key_of(ns, kBlocks);
   const long before = allocations;
   cr_assert_eq(kvpool_lookup(ns, keys.data(), kBlocks, 0, 0, hits.data()), kBlocks);
   cr_expect_eq(allocations, before, "lookup allocated %ld times", allocations - before);
@@ -221,4 +222,6 @@ Test(api_faults, lookup_and_get_allocate_nothing, .timeout = 60) {
   cr_expect_eq(allocations, before, "get_blocks allocated %ld times", allocations - before);
   cr_assert_eq(kvpool_get(ns, &keys[5], in.data(), in.size(), 0), 1);
   cr_expect_eq(allocations, before, "get allocated");
+  cr_assert_eq(kvpool_put(ns, &absent, out.data(), out.size(), 0), 1);
+  cr_expect_eq(allocations, before, "put allocated");
 }
