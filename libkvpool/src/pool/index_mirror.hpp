@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstring>
-#include <memory>
 #include <vector>
 
+#include "arch/big_array.hpp"
 #include "media/index_hash.hpp"
 #include "pool/types.hpp"
 
@@ -29,10 +29,10 @@ public:
   void reset(u64 groups, u32 namespaces) {
     groups_ = groups;
     const u64 count = groups * media::kGroupLines;
-    entries_ = std::make_unique<media::Entry[]>(count);
-    tags_ = std::make_unique<u16[]>(count);
-    aux_ = std::make_unique<Aux[]>(count);
-    std::memset(tags_.get(), 0, count * sizeof(u16));
+    entries_ = BigArray<media::Entry>(count);
+    tags_ = BigArray<u16>(count);
+    aux_ = BigArray<Aux>(count);
+    spill_bits_.assign((groups + 63) / 64, 0);
     lists_.assign(namespaces, List{});
     for (u64 i = 0; i < count; ++i) {
       entries_[i] = media::Entry{};
@@ -47,14 +47,17 @@ public:
   media::Entry &entry(u32 n) { return entries_[n]; }
   const media::Entry &entry(u32 n) const { return entries_[n]; }
 
-  void prefetch(const u64 *key) const {
-    const u64 a = media::first_group(key, groups_) * media::kGroupLines;
-    const u64 b = media::second_group(key, groups_) * media::kGroupLines;
-    __builtin_prefetch(&tags_[a]);
-    __builtin_prefetch(&tags_[b]);
-    for (u32 i = 0; i < media::kGroupLines; ++i) __builtin_prefetch(&entries_[a + i], 1);
-    __builtin_prefetch(&aux_[a], 1);
-    __builtin_prefetch(&aux_[a + 3], 1);
+  // Two steps that bring what a publication of the key will touch nearer; many keys at a time.
+  void prefetch_tags(const u64 *key) const {
+    __builtin_prefetch(&tags_[media::first_group(key, groups_) * media::kGroupLines]);
+    __builtin_prefetch(&tags_[media::second_group(key, groups_) * media::kGroupLines]);
+  }
+  void prefetch_line(const u64 *key) const {
+    const u64 group = media::first_group(key, groups_) * media::kGroupLines;
+    u64 n = group;
+    while (n < group + media::kGroupLines - 1 && tags_[n] != 0 && tags_[n] != tag_of(key)) ++n;
+    __builtin_prefetch(&entries_[n], 1);
+    __builtin_prefetch(&aux_[n], 1);
   }
 
   // Looks in both groups, always (proto 10).
@@ -77,6 +80,7 @@ public:
   void retag(u32 n) {
     const media::Entry &e = entries_[n];
     tags_[n] = e.entry_state() == media::EntryState::kEmpty ? 0 : tag_of(e.key);
+    if (e.state & media::kEntrySpill) set_spill(n / media::kGroupLines);
   }
 
   // Keeps the spill flag of a group's first line, which shares its state byte.
@@ -84,8 +88,15 @@ public:
     u8 &byte = entries_[n].state;
     byte = static_cast<u8>((byte & ~media::kEntryStateMask) | static_cast<u8>(state));
   }
-  bool spills(u64 group) const {
-    return entries_[group * media::kGroupLines].state & media::kEntrySpill;
+  // The flag of a group; its first line's state byte carries it to the medium.
+  bool spills(u64 group) const { return spill_bits_[group / 64] >> group % 64 & 1; }
+  void set_spill(u64 group) {
+    spill_bits_[group / 64] |= u64{1} << group % 64;
+    entries_[group * media::kGroupLines].state |= media::kEntrySpill;
+  }
+  // What a line's state byte carries beside its state.
+  u8 spill_flag(u32 n) const {
+    return n % media::kGroupLines == 0 && spills(n / media::kGroupLines) ? media::kEntrySpill : 0;
   }
 
   // ---- recency: one list a namespace, most recent first ----
@@ -198,9 +209,10 @@ private:
   }
 
   u64 groups_ = 0;
-  std::unique_ptr<media::Entry[]> entries_;
-  std::unique_ptr<u16[]> tags_;
-  std::unique_ptr<Aux[]> aux_;
+  BigArray<media::Entry> entries_;
+  BigArray<u16> tags_;
+  BigArray<Aux> aux_;
+  std::vector<u64> spill_bits_;
   std::vector<List> lists_;
   u32 clock_ = 0;
 };

@@ -92,12 +92,14 @@ public:
     count = std::min(count, outstanding());
     if (count == 0) return 0;
     auto &mem = env_.memory();
-    count = std::min(count, kTakeMax);
+    // Lines are dear: after an empty look only the next few answers are looked at.
+    count = std::min(count, take_window_);
     PoolOffset at[kTakeMax];
     for (u32 i = 0; i < count; ++i) at[i] = answer_at(next_answer_ + i, 0);
     mem.begin_wave();
     flush_groups(mem, at, count, answer_lines);
     mem.end_poll();
+    for (u32 i = 0; i < count; ++i) mem.prefetch(at[i]);
     u32 taken = 0;
     while (taken < count && load_answer(next_answer_ + taken, answers[taken], answer_lines))
       ++taken;
@@ -105,6 +107,7 @@ public:
       answered_line_ += line_count_[next_answer_ % kTracked];
       ++next_answer_;
     }
+    take_window_ = taken > 0 ? kTakeMax : kTakeProbe;
     return taken;
   }
 
@@ -114,6 +117,7 @@ public:
 
 private:
   static constexpr u32 kTakeMax = 64;    // answers read in one wave
+  static constexpr u32 kTakeProbe = 2;   // while none has come
   static constexpr u32 kTracked = 4096;  // >= response_slots of any geometry (media/layout)
 
   PoolOffset answer_at(u32 sequence, u32 line) const {
@@ -150,6 +154,7 @@ private:
   u32 next_sequence_ = 0, next_answer_ = 0;  // of messages
   u32 next_line_ = 0, answered_line_ = 0;    // of the request ring, not wrapped
   u32 doorbell_ = 0;
+  u32 take_window_ = kTakeProbe;
   u32 ring_place_ = 0;                       // of the next line in the ring
   PoolOffset ring_at_{}, answers_at_{}, doorbell_at_{};
   u8 line_count_[kTracked]{};

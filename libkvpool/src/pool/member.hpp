@@ -121,6 +121,9 @@ public:
 
   u64 blocks_in_hand();
   u64 blocks_in_doubt();
+  // For checkers: no block is in doubt that nobody asks about, and whether an extent is in hand.
+  bool doubts_accounted();
+  bool extent_in_hand(u32 extent);
 
 private:
   struct HeldPin {

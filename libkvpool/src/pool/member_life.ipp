@@ -368,6 +368,21 @@ u64 Member<Env>::blocks_in_hand() {
 }
 
 template <PoolEnv Env>
+bool Member<Env>::doubts_accounted() {
+  std::lock_guard guard(mutex_);
+  u64 asked = doubts_.size(), marked = 0;
+  for (const Request &r : outstanding_) asked += r.type == media::MessageType::kPublish;
+  for (const HandExtent &e : hand_.extents()) marked += e.doubt;
+  return marked <= asked;
+}
+
+template <PoolEnv Env>
+bool Member<Env>::extent_in_hand(u32 extent) {
+  std::lock_guard guard(mutex_);
+  return hand_.find(extent) != nullptr;
+}
+
+template <PoolEnv Env>
 u64 Member<Env>::blocks_in_doubt() {
   std::lock_guard guard(mutex_);
   u64 count = doubts_.size();

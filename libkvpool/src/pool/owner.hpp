@@ -63,8 +63,7 @@ private:
     PoolOffset ring_at{}, answers_at{};
     u32 ring_place = 0;  // of the next line in the ring
     u32 next_sequence = 0;
-    u32 window = 1;
-    u32 idle_polls = 0;
+    u32 window = 4;
     u64 served_ns = 0;
     u32 notice_sequence = 0;
     std::vector<u32> named;   // extents its report has named so far
@@ -104,6 +103,7 @@ private:
 
   // serving
   u32 poll_members(bool all);
+  void prefetch_keys(const Line *lines, u32 count);
   u32 serve_member(u32 slot, const Line *lines, u32 count);
   void handle(u32 slot, const media::Message &head, const u8 *body);
   void answer(u32 slot, media::MessageType type, media::MessageStatus status, const void *body,

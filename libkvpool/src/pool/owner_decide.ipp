@@ -194,7 +194,7 @@ media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
   spill_before(found, number);
   if (version_number_ >= media::kVersionNumberMax) return media::MessageStatus::kBusy;
   media::Entry &e = index_.entry(number);
-  const u8 spill = e.state & media::kEntrySpill;
+  const u8 spill = index_.spill_flag(number);
   const bool tainted = space_.at(spot.extent).record.flags & media::kMapTainted;
   e = media::Entry{};
   std::memcpy(e.key, body.key, sizeof e.key);
@@ -224,7 +224,7 @@ void Owner<Env>::spill_before(const IndexMirror::Found &found, u32 number) {
   if (number / media::kGroupLines == found.group_first) return;
   if (index_.spills(found.group_first)) return;
   const u32 head = static_cast<u32>(found.group_first * media::kGroupLines);
-  index_.entry(head).state |= media::kEntrySpill;
+  index_.set_spill(found.group_first);
   ++stats_.spills;
   env_.mark("spill");
   pen_.write_entry_state(head, index_.entry(head));
@@ -360,7 +360,7 @@ media::MessageStatus Owner<Env>::pending(u32 slot, const media::PendingBody &bod
   if (number == kNoEntry) return MessageStatus::kFull;
   spill_before(found, number);
   media::Entry &e = index_.entry(number);
-  const u8 spill = e.state & media::kEntrySpill;
+  const u8 spill = index_.spill_flag(number);
   e = media::Entry{};
   std::memcpy(e.key, body.key, sizeof e.key);
   e.version = members_[slot].incarnation;

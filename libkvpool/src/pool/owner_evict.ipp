@@ -237,7 +237,7 @@ void Owner<Env>::clear_entry(u32 number) {
   media::Entry &e = index_.entry(number);
   const bool has_block = e.entry_state() != media::EntryState::kPending;
   const u64 address = e.locator() * media::kLocatorUnit;
-  const u8 spill = e.state & media::kEntrySpill;
+  const u8 spill = index_.spill_flag(number);
   pins_.erase(number);
   index_.unlink(number);
   index_.forget_children(number);

@@ -6,12 +6,14 @@
 namespace kvpool::pool {
 
 inline constexpr u32 kWindowMax = 64;           // lines of one ring read in one wave
+inline constexpr u32 kWindowProbe = 4;          // while the ring is empty
 inline constexpr u64 kHotNs = 5'000'000;  // a member that asked within this is polled each wave
 inline constexpr u32 kDoorbellEvery = 16;       // waves between looks at the doorbells
 inline constexpr u32 kAllRingsEvery = 1024;     // waves between looks at every ring
 inline constexpr u64 kSpinNs = 50'000;
 inline constexpr u64 kIdleSleepMaxNs = 200'000;
 inline constexpr u64 kChoresNs = 500'000;
+inline constexpr u64 kWatchNs = 20'000'000;     // a member that joins is met within this
 
 template <PoolEnv Env>
 int Owner<Env>::step() {
@@ -27,7 +29,7 @@ int Owner<Env>::step() {
       return -ESTALE;
     }
   }
-  if (now - last_watch_ns_ >= renew_every) {
+  if (now - last_watch_ns_ >= std::min(renew_every, kWatchNs)) {
     last_watch_ns_ = now;
     watch_members();
   }
@@ -107,20 +109,29 @@ u32 Owner<Env>::poll_members(bool all) {
   return served;
 }
 
+static_assert(offsetof(media::PublishBody, key) == 0);
+
+// Publications are random accesses to the mirror: all of a window are brought nearer at once.
+template <PoolEnv Env>
+void Owner<Env>::prefetch_keys(const Line *lines, u32 count) {
+  Key keys[kWindowMax];
+  u32 n = 0;
+  for (u32 i = 0; i < count; ++i) {
+    const auto msg = media::from_line<media::Message>(lines[i]);
+    if (msg.epoch != epoch_ || msg.index != 0) continue;
+    if (msg.type != static_cast<u8>(media::MessageType::kPublish)) continue;
+    std::memcpy(keys[n].w, msg.body, sizeof keys[n].w);  // a publication begins with its key
+    index_.prefetch_tags(keys[n++].w);
+  }
+  for (u32 i = 0; i < n; ++i) index_.prefetch_line(keys[i].w);
+}
+
 // Serves whole messages that stand at the head of the ring. Returns how many.
 template <PoolEnv Env>
 u32 Owner<Env>::serve_member(u32 slot, const Line *lines, u32 count) {
   MemberState &m = members_[slot];
-  u32 at = 0, served = 0, published = 0;
-  for (u32 i = 0; i < count; ++i) {  // keys ahead into the cache: publications are random accesses
-    const auto msg = media::from_line<media::Message>(lines[i]);
-    if (msg.epoch != epoch_ || msg.index != 0) continue;
-    if (msg.type != static_cast<u8>(media::MessageType::kPublish)) continue;
-    u64 key[4];
-    std::memcpy(key, msg.body, sizeof key);
-    index_.prefetch(key);
-    ++published;
-  }
+  u32 at = 0, served = 0;
+  prefetch_keys(lines, count);
   while (at < count) {
     const auto head = media::from_line<media::Message>(lines[at]);
     u8 body[media::kMessageLinesMax * media::kMessageBody];
@@ -146,13 +157,9 @@ u32 Owner<Env>::serve_member(u32 slot, const Line *lines, u32 count) {
     ++served;
     if (m.life != Life::kLive) break;
   }
-  // A ring that filled its window gets a larger one; an empty look shrinks it.
-  if (at + media::kMessageLinesMax > count) {
-    m.window = std::min(kWindowMax, std::max(m.window * 2, 4u));
-  } else if (served == 0 && ++m.idle_polls > 8) {
-    m.idle_polls = 0;
-    m.window = std::max(1u, m.window / 2);
-  }
+  // Lines are dear: while nothing comes only the head is looked at; after something came, all that
+  // may stand behind it.
+  m.window = served > 0 ? std::min<u32>(kWindowMax, std::max(2 * at, kWindowProbe)) : kWindowProbe;
   stats_.requests += served;
   return served;
 }

@@ -40,6 +40,7 @@ int Owner<Env>::take_over(u32 standby_slot) {
     env_.mark("outbid");
     return -EAGAIN;
   }
+  env_.mark("take_over_activates");
   mine.active = epoch_;
   mine.active_incarnation = member_.incarnation();
   mine.active_member = static_cast<u16>(member_.slot());
