@@ -242,6 +242,7 @@ int run_main(int argc, char **argv) {
     if (!base.mutant) return usage("no mutant named " + options.mutant);
   }
   if (options.seeds == 0) return usage("--seeds must be at least 1");
+  setvbuf(stdout, nullptr, _IOLBF, 0);
   signal(SIGINT, [](int) { request_stop(); });
   return options.mutants ? run_all_mutants(options) : run_seeds(options, base);
 }

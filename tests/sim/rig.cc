@@ -112,6 +112,10 @@ Actor &Rig::add_actor(u32 host, const std::string &name) {
   actor->name = name;
   actor->env = new SimEnv(sim_);
   actor->member = new SimMember(*actor->env, layout_.geometry);
+  if (options_.store_bytes) {
+    actor->store = new SimStore(*actor->member);
+    actor->scratch = new store::Scratch(options_.store_bytes);
+  }
   actors_.push_back(std::move(actor));
   return *actors_.back();
 }
@@ -202,6 +206,16 @@ void Rig::serve(Actor &actor) {
   sim_.note("op served", actor.owner->epoch());
 }
 
+// A living owner, or another candidate, stops for about as long as a take-over lasts, wherever it is.
+void Rig::stun_others(const Actor &actor) {
+  for (const auto &other : actors_) {
+    const bool owner = other->standing_by && other.get() != &actor && sim_.alive(other->process);
+    if (!owner || !sim_.rng().chance(options_.stun_permille)) continue;
+    SIM_MARK("owner stopped while another takes over");
+    sim_.pause(other->process, sim_.rng().between(50'000, 3 * kMs));
+  }
+}
+
 void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
   actor.standing_by = true;
   actor.standby_slot = standby_slot;
@@ -218,6 +232,7 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
           if (!first) watch_owner(actor);
           first = false;
           if (actor.stop) break;
+          stun_others(actor);
           if (actor.owner && actor.owner->stats().evicted) owners_stats_lost_ = true;
           actor.owner = new SimOwner(*actor.env, *actor.member);
           const int err = actor.owner->take_over(standby_slot);
@@ -300,7 +315,15 @@ void Rig::spawn_member(Actor &actor, u64 ops) {
     if (!join(actor, media::kNoStandby)) return;
     sim_.spawn(actor.process, actor.name + " lease", [this, &actor] { lease_thread(actor); }, true);
     worker_thread(actor, ops);
-    if (sim_.rng().chance(300)) actor.env->sleep_ns(sim_.rng().below(20 * kMs));
+    if (!actor.member->doubts_accounted()) {
+      sim_.fail("%s has blocks in doubt that nobody asks about", actor.name.c_str());
+    }
+    actor.worked = true;
+    if (sim_.rng().chance(300)) {
+      actor.env->sleep_ns(sim_.rng().below(20 * kMs));
+    } else {
+      while (!calm_) actor.env->sleep_ns(5 * kMs);
+    }
     actor.stop = true;
   });
 }

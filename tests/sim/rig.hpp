@@ -13,11 +13,13 @@
 #include "pool/member.hpp"
 #include "pool/owner.hpp"
 #include "sim_env.hpp"
+#include "store/store.hpp"
 
 namespace kvpool::sim {
 
 using SimMember = pool::Member<SimEnv>;
 using SimOwner = pool::Owner<SimEnv>;
+using SimStore = store::Store<SimEnv>;
 
 struct RigOptions {
   u32 hosts = 3;
@@ -27,6 +29,7 @@ struct RigOptions {
   u32 extents = 4;            // 2 MiB each, over all devices
   u64 block_bytes = 256 << 10;
   u64 payload_lines = 6;      // written and read at most: blocks are large, what is in them is not
+  u64 store_bytes = 0;        // not 0: whole payloads of this size through store::put and get
   u32 lines_per_block = 3;    // of the index
   u32 lease_ms = 40;
   u32 delta_us = 100;
@@ -37,6 +40,8 @@ struct RigOptions {
   u64 slow_ns = 0;            // a reader may stop this long between its steps; 0: three graces
   u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing
   u32 rash_permille = 20;     // a standby suspects a living owner, a look
+  u32 stop_permille = 0;      // of the readers' stops, those that stop the whole process
+  u32 stun_permille = 0;      // other owners stop for a moment when one takes over
   bool strict_grace = false;  // nothing is removed: a read within the grace cannot fail
   // Weights of a member's operations.
   u32 put = 40, get = 40, remove = 5, pin = 0, clear = 0, pending = 3, idle = 15;
@@ -51,9 +56,12 @@ struct Actor {
   SimEnv *env = nullptr;
   SimMember *member = nullptr;
   SimOwner *owner = nullptr;
+  SimStore *store = nullptr;
+  store::Scratch *scratch = nullptr;
   pool::NsRef ns{};
   bool ready = false;      // joined, namespace open
   bool stop = false;       // asked to leave
+  bool worked = false;     // its operations are over
   bool left = false;
   bool serving = false;
   u32 standby_slot = 0;
@@ -86,6 +94,8 @@ public:
   // Single operations, from a thread of `actor`; each checks what it can.
   int put(Actor &actor, u64 key);
   int get(Actor &actor, u64 key);
+  int store_put(Actor &actor, u64 key);
+  int store_get(Actor &actor, u64 key);
   int remove(Actor &actor, u64 key);
   int hold_pinned(Actor &actor, u64 key);
   int clear(Actor &actor);
@@ -125,6 +135,8 @@ private:
   };
   bool read_medium(MediumView &view) const;
   std::string space_text() const;
+  std::string hands_text();
+  void stun_others(const Actor &actor);
   void check_kept(u64 key, Time before);
 
   void check_deadline(const Actor &actor, const char *call, Time begun, Time paused_before);

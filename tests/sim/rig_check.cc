@@ -141,6 +141,26 @@ void Rig::read_everything(Actor &actor) {
   }
 }
 
+// I5 while members live: what the map gives to a member is in its hand, and nothing is held by the dead.
+std::string Rig::hands_text() {
+  MediumView view;
+  if (!read_medium(view)) return "the active area does not verify";
+  for (u32 x = 0; x < view.extents.size(); ++x) {
+    const u8 holder = view.extents[x].holder;
+    if (holder == media::kHolderOwner) continue;
+    bool known = false;
+    for (const auto &actor : actors_) {
+      const bool there = sim_.alive(actor->process) && !actor->left && actor->member->joined();
+      if (there && actor->member->slot() == holder) known |= actor->member->extent_in_hand(x);
+    }
+    if (!known) {
+      return "extent " + std::to_string(x) + " is slot " + std::to_string(holder) +
+             "'s on the medium and in nobody's hand";
+    }
+  }
+  return "";
+}
+
 void Rig::closer(Actor &actor) {
   if (!join(actor, media::kNoStandby)) return;
   sim_.spawn(actor.process, "inspector lease", [this, &actor] { lease_thread(actor); }, true);
@@ -149,20 +169,29 @@ void Rig::closer(Actor &actor) {
     bool busy = false;
     for (const auto &other : actors_) {
       if (other.get() == &actor || other->standing_by) continue;
-      busy |= sim_.alive(other->process) && !other->left;
+      busy |= sim_.alive(other->process) && !other->left && !other->worked;
     }
     if (!busy && serving_owner()) break;
     actor.env->sleep_ns(5 * kMs);
   }
-  calm_ = true;
-  const Time start = sim_.now();
+  Time start = sim_.now();
   std::string text;
+  const Time bound = u64{options_.lease_ms} * kMs * 20;
+  while (!(text = hands_text()).empty() && sim_.now() - start < bound) {
+    actor.env->sleep_ns(10 * kMs);
+  }
+  if (!text.empty()) sim_.fail("long after the last call %s", text.c_str());
+  calm_ = true;
+  start = sim_.now();
   do {  // quarantines and graces are over after a few leases
     actor.env->sleep_ns(20 * kMs);
     text = space_text();
-  } while (!text.empty() && sim_.now() - start < u64{options_.lease_ms} * kMs * 20);
+  } while (!text.empty() && sim_.now() - start < bound);
   if (!text.empty()) sim_.fail("not settled long after the last call: %s", text.c_str());
   read_everything(actor);
+  u32 serving = 0;
+  for (const auto &other : actors_) serving += other->serving && sim_.alive(other->process);
+  if (serving > 1) sim_.fail("%u owners go on serving", serving);
   actor.stop = true;
 }
 

@@ -54,6 +54,7 @@ PoolOffset Rig::payload_at(const pool::Session &session, u64 address, u64 line) 
 }
 
 int Rig::put(Actor &actor, u64 key) {
+  if (actor.store) return store_put(actor, key);
   SimMember &member = *actor.member;
   const u64 deadline = actor.env->now_ns() + options_.call_ns;
   const Time begun = sim_.now(), paused = sim_.paused_total(actor.process);
@@ -117,6 +118,7 @@ int Rig::put(Actor &actor, u64 key) {
 }
 
 int Rig::get(Actor &actor, u64 key) {
+  if (actor.store) return store_get(actor, key);
   SimMember &member = *actor.member;
   const Time begun = sim_.now();
   ++actor.gets;
@@ -161,6 +163,12 @@ int Rig::get(Actor &actor, u64 key) {
 void Rig::dawdle(Actor &actor) {
   if (!sim_.rng().chance(150)) return;
   const u64 longest = options_.slow_ns ? options_.slow_ns : u64{options_.grace_us} * 3000;
+  if (sim_.rng().chance(options_.stop_permille)) {
+    SIM_MARK("reader's process stopped between two steps");
+    sim_.pause(actor.process, 1 + sim_.rng().below(longest));
+    sim_.yield();
+    return;
+  }
   actor.env->sleep_ns(sim_.rng().below(longest));
 }
 

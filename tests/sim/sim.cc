@@ -47,6 +47,7 @@ void Sim::reset(const RunOptions &options) {
   locks_.clear();
   trace_next_ = 0;
   notes_.clear();
+  mark_hook_ = nullptr;
   current_ = kNobody;
   next_wake_ = kNever;
   next_freeze_ = 0;

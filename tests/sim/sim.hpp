@@ -105,6 +105,13 @@ public:
   // Ends the calling thread as if its process had been killed here.
   [[noreturn]] void vanish();
 
+  // Called at each rare path that production code names; a scenario may strike there.
+  void on_mark(std::function<void(const char *mark)> hook) { mark_hook_ = std::move(hook); }
+  void marked(const char *mark) {
+    note(mark);
+    if (mark_hook_) mark_hook_(mark);
+  }
+
   // --- faults ----------------------------------------------------------------------------------
   void kill(ProcessId process);             // SIGKILL: what it executed still drains
   void kill_after(ProcessId process, u64 verbs);
@@ -206,6 +213,7 @@ private:
   std::map<u64, ProcessId> locks_;
   std::vector<TraceEntry> trace_;
   std::vector<TraceEntry> notes_;
+  std::function<void(const char *)> mark_hook_;
   u64 trace_next_ = 0;
 };
 

@@ -55,8 +55,8 @@ public:
     return sim_->options().mutant == static_cast<u32>(which);
   }
   void mark(const char *name) noexcept {
-    sim_->note(name);
     MarkRegistry::hit_named(name);
+    sim_->marked(name);
   }
 
   void revoke() { revoked_ = true; }

@@ -23,6 +23,7 @@ struct Storm {
   bool pause_owner = false;
   bool crash_hosts = false;
   bool poison_claims = false;
+  bool crash_at_marks = false;  // an owner's host loses power a few verbs after a critical step
   u32 strikes = 3;
 };
 
@@ -132,6 +133,29 @@ void nemesis(Rig &rig, const Storm &storm) {
   }
 }
 
+// Power is lost where it hurts most: a few verbs after the owner began a step of two writes.
+void strike_at(Rig &rig, const char *mark) {
+  Sim &sim = rig.sim();
+  const std::string_view name = mark;
+  if (name != "spill" && name != "take_over_activates") return;
+  if (!sim.allows(Feature::kHostCrash) || rig.calm() || sim.rng().chance(600)) return;
+  Actor *owner = nullptr;
+  u32 others = 0;
+  for (const auto &actor : rig.actors()) {
+    if (actor->process == sim.current_process()) owner = actor.get();
+    if (!actor->standing_by || !sim.alive(actor->process) || actor->doomed) continue;
+    others += actor->host != sim.current_host();
+  }
+  if (!owner || owner->doomed || others == 0) return;
+  SIM_MARK("power lost between two writes of an owner");
+  for (const auto &actor : rig.actors()) {
+    if (actor->host != owner->host) continue;
+    rig.disturb(*actor);
+    actor->doomed = true;
+  }
+  sim.crash_host_after(owner->process, 1 + sim.rng().below(14));
+}
+
 void run_storm(Sim &sim, Storm storm) {
   if (!sim.allows(Feature::kPause)) storm.pause_members = storm.pause_owner = false;
   Rig rig(sim, storm.rig);
@@ -145,6 +169,9 @@ void run_storm(Sim &sim, Storm storm) {
     rig.spawn_member(actor, sim.ops(storm.ops));
   }
   rig.spawn_closer();
+  if (storm.crash_at_marks) {
+    sim.on_mark([&rig](const char *mark) { strike_at(rig, mark); });
+  }
   if (storm.strikes > 0) {
     sim.spawn(sim.add_nemesis("nemesis"), "nemesis", [&rig, &storm] { nemesis(rig, storm); }, true);
   }
@@ -166,8 +193,9 @@ void remove_storm(Sim &sim) {
 }
 
 void pin_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.extents = 2, .keys = 16, .put = 45, .get = 15, .remove = 10, .pin = 25},
-                  .members = 3, .ops = 20, .strikes = 0});
+  run_storm(sim, {.rig = {.extents = 2, .block_bytes = 1 << 20, .grace_us = 300, .keys = 8,
+                          .slow_ns = 15 * kMs, .put = 45, .get = 15, .remove = 12, .pin = 25},
+                  .members = 3, .ops = 24, .strikes = 0});
 }
 
 void clear_storm(Sim &sim) {
@@ -220,6 +248,7 @@ void grace_storm(Sim &sim) {
 void handover_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 3, .block_bytes = 1 << 20, .lease_ms = 10, .grace_us = 300,
                           .keys = 8, .slow_ns = 20 * kMs, .rash_permille = 250,
+                          .stop_permille = 500, .stun_permille = 500,
                           .put = 45, .get = 30, .remove = 5, .pin = 5, .idle = 15},
                   .members = 3, .ops = 30, .standbys = 1, .pause_members = true,
                   .pause_owner = true, .strikes = 4});
@@ -244,8 +273,30 @@ void poison_storm(Sim &sim) {
 void index_crash_storm(Sim &sim) {
   run_storm(sim, {.rig = {.hosts = 4, .extents = 4, .block_bytes = 512 << 10, .lines_per_block = 1,
                           .lease_ms = 10, .keys = 30, .put = 70, .get = 20, .remove = 2},
-                  .members = 2, .ops = 24, .standbys = 1, .kill_owner = true, .crash_hosts = true,
-                  .strikes = 2});
+                  .members = 2, .ops = 24, .standbys = 1, .crash_at_marks = true, .strikes = 0});
+}
+
+// Whole blocks through store::put and get: half a MiB each, two extents in all.
+void store_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .block_bytes = 512 << 10, .store_bytes = 512 << 10,
+                          .grace_us = 1'000, .keys = 10, .put = 50, .get = 40, .remove = 8},
+                  .members = 2, .ops = 16, .pause_members = true, .strikes = 2});
+}
+
+// Small blocks that carry their checks behind the payload, while owners and members fail.
+void store_small_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 3, .block_bytes = 4 << 10, .store_bytes = 2'496, .lease_ms = 20,
+                          .keys = 12, .rash_permille = 60, .put = 50, .get = 40, .remove = 5},
+                  .members = 3, .ops = 20, .standbys = 1, .kill_members = true,
+                  .pause_members = true, .kill_owner = true, .pause_owner = true, .strikes = 5});
+}
+
+// Writers stop in the middle of a block, for longer than a quarantine lasts.
+void store_zombie_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .block_bytes = 1 << 20, .store_bytes = 1 << 20,
+                          .lease_ms = 10, .grace_us = 300, .keys = 6, .put = 55, .get = 35,
+                          .idle = 10},
+                  .members = 3, .ops = 16, .pause_members = true, .strikes = 10});
 }
 
 // A full store whose owners change: publications in doubt meet evictions and removals.
@@ -273,6 +324,9 @@ constexpr Scenario kStorms[] = {
     {"zombie", "writers stop between looking at their lease and storing", zombie_storm, 4},
     {"poison", "single copies of claim and identity lines go bad", poison_storm, 3},
     {"index-crash", "a small index, and the owner's host loses power", index_crash_storm, 3},
+    {"store", "whole blocks through store::put and get, under pressure", store_storm, 2},
+    {"store-small", "small blocks through the store, owners and members fail", store_small_storm, 3},
+    {"store-zombie", "writers stop in the middle of a block", store_zombie_storm, 2},
     {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
 };
 
