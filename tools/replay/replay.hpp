@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "histogram.hpp"
 #include "options.hpp"
@@ -74,6 +75,9 @@ struct IdBytes {
   std::uint8_t bytes[8];
 };
 IdBytes id_bytes(std::uint64_t id);
+
+// Replays through the index of a real store whose blocks nobody writes; see metadata.cc.
+InfiniteCache replay_through_index(const Trace &trace, std::string_view progress_form);
 
 int run_member(const Args &args, const Workload &workload);
 int run_parent(const Args &args, const Workload &workload);
