@@ -2,10 +2,15 @@
 // Shows: processes share a store: one serves, others put and get each other's blocks, and a store
 // whose owner was killed is taken over with its blocks.
 // How: forked children that open the store anew; SIGKILL for the owner.
-#include <csignal>
+#include <fcntl.h>
 #include <sys/wait.h>
 
+#include <atomic>
+#include <csignal>
+#include <thread>
+
 #include "api_fixture.hpp"
+#include "media/superblock.hpp"
 
 using namespace api_test;
 
@@ -82,6 +87,49 @@ Test(api_process, blocks_cross_processes_and_owners, .timeout = 120) {
   all_there("under the standby");
   cr_assert_eq(kill(standby, SIGTERM), 0);
   cr_expect_eq(exit_code(standby), 0);
+}
+
+// Another machine is played by a thread that keeps the line of host 0 alive with another boot id.
+Test(api_process, host_id_of_another_machine_is_refused, .timeout = 60) {
+  Pool pool("hostid");
+  const std::string name = "/kvpool-unit-hostid-" + std::to_string(getpid()) + ".0";
+  const int fd = shm_open(name.c_str(), O_RDWR, 0);
+  cr_assert_geq(fd, 0);
+  const size_t bytes = 64 << 20;
+  void *base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  cr_assert_neq(base, MAP_FAILED);
+  const kvpool::media::MappedReader::Device device{base, bytes};
+  kvpool::media::MappedReader reader(&device, 1);
+  kvpool::media::SuperblockRead superblock;
+  cr_assert_eq(kvpool::media::read_superblock(reader, superblock, nullptr), 0);
+  const kvpool::media::Geometry &geo = superblock.geometry;
+  const kvpool::PoolOffset at = geo.host_at(0);
+  const kvpool::media::Sealer sealer(geo.uuid, geo.nonce);
+  std::atomic<bool> alive{true};
+  kvpool::media::HostLine line{};
+  line.boot_id[3] = 7;
+  line.incarnation = 99;
+  auto beat = [&] {
+    ++line.counter;
+    const kvpool::Line raw = sealer.sealed(line, at, 0);
+    std::memcpy(static_cast<char *>(base) + at.byte(), &raw, sizeof raw);
+  };
+  beat();
+  std::thread machine([&] {
+    while (alive) {
+      usleep(20000);
+      beat();
+    }
+  });
+  kvpool_ctx *ctx = nullptr;
+  cr_expect_eq(kvpool_open(pool.address(), nullptr, &ctx), -EADDRINUSE, "%s",
+               kvpool_strerror_detail(nullptr));
+  cr_expect(std::strstr(kvpool_strerror_detail(nullptr), "host=") != nullptr);
+  alive = false;
+  machine.join();
+  cr_expect_eq(kvpool_open(pool.address(), nullptr, &ctx), 0, "a line that was left behind");
+  kvpool_close(ctx);
+  close(fd);
 }
 
 Test(api_process, member_slots_run_out_and_come_back, .timeout = 120) {

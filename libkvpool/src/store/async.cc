@@ -9,6 +9,8 @@
 #include <new>
 #include <system_error>
 
+#include "store/quiet_threads.hpp"
+
 namespace kvpool::store {
 
 namespace {
@@ -74,6 +76,7 @@ void Async::stop() {
 int Async::ready() {
   std::lock_guard guard(mutex_);
   if (stopping_ || event_fd_ < 0) return -ESHUTDOWN;
+  const QuietThreads quiet;
   try {
     threads_.reserve(workers_);
     while (threads_.size() < workers_) threads_.emplace_back([this] { work(); });

@@ -9,6 +9,7 @@
 
 #include "backend/host_id.hpp"
 #include "media/superblock.hpp"
+#include "store/quiet_threads.hpp"
 
 namespace kvpool::store {
 
@@ -56,9 +57,12 @@ int Context::start(const char *address, std::string *why) {
   host_stamp_ = first_word(backend::machine_id()) ^ first_word(backend::boot_nonce());
   if (int err = join(why)) return err;
   if (options_.read_only) return 0;
-  keeper_ = std::thread([this] { keep(); });
+  {
+    const QuietThreads quiet;
+    keeper_ = std::thread([this] { keep(); });
+    if (options_.embedded_owner) server_ = std::thread([this] { serve(0, nullptr); });
+  }
   if (options_.embedded_owner) {
-    server_ = std::thread([this] { serve(0, nullptr); });
     const int owner = wait_owner(deadline_of(options_.deadline_ns));
     if (owner == 0) return fail(why, -ETIMEDOUT, address_ + ": no owner serves in time");
     if (owner < 0) return explain(owner, why);
@@ -103,6 +107,11 @@ int Context::join(std::string *why) {
     return err == 0 ? 0
                     : fail(why, err == -ESTALE ? -EIDRM : err, address_ + ": no active owner area");
   }
+  if (host_id_taken()) {
+    return fail(why, -EADDRINUSE,
+                address_ + ": another machine uses host id " + std::to_string(backend_->host_id()) +
+                    "; give this one another by host=N");
+  }
   pool::MemberOptions how;
   how.host = backend_->host_id();
   how.group = options_.engine_id;
@@ -123,6 +132,27 @@ int Context::join(std::string *why) {
   if (err)
     return fail(why, err, address_ + ": no area of any owner can be read; try `kvpool check`");
   return 0;
+}
+
+// Whether a host of another boot keeps this host's line alive. One that only left it behind does not
+// count, so a line of another boot is watched for some heartbeats.
+bool Context::host_id_taken() {
+  const PoolOffset at = geometry_.host_at(backend_->host_id());
+  const backend::Id128 boot = backend::boot_nonce();
+  constexpr u32 kLooks = 16;
+  u64 first = 0;
+  for (u32 look = 0; look < kLooks; ++look) {
+    env_->memory().acquire(at, kLineBytes);
+    Line raw;
+    if (!env_->memory().load_line(at, raw)) return false;
+    if (!member_->claims().sealer().intact(raw, at, 0)) return false;
+    const auto line = media::from_line<media::HostLine>(raw);
+    if (std::memcmp(line.boot_id, boot.data(), sizeof line.boot_id) == 0) return false;
+    if (look > 0 && line.counter != first) return true;
+    first = line.counter;
+    env_->sleep_ns(u64{geometry_.lease_ms} * kMillisecond / 4 / kLooks);
+  }
+  return false;
 }
 
 Context::~Context() {

@@ -168,6 +168,7 @@ private:
   int start(const char *address, std::string *why);
   int open_memory(const char *address, std::string *why);
   int join(std::string *why);
+  bool host_id_taken();
   void keep();
   void rejoin();
   int serve_once(Owner &owner, u64 until_ns);
