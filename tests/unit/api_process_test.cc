@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "api_fixture.hpp"
+#include "media/seal.hpp"
 #include "media/superblock.hpp"
 
 using namespace api_test;
