@@ -25,13 +25,12 @@ int lookup_plain(Namespace &ns, const Key *keys, u64 count, bool all, Scratch &s
       }
       break;
     }
-    pool::Hit *hits = scratch.hits.data();
+    pool::Hit *hits = ret_hits ? ret_hits + done : scratch.hits.data();
     const pool::LookupOptions how{.stop_at_miss = !all};
     if (int err = context.member().lookup(ns.ref(), keys + done, n, how, hits)) return err;
     if (cleared(hits[0])) ns.note_cleared();
     for (u32 i = 0; i < n; ++i) {
       if (ret_known) ret_known[done + i] = all || !broken;
-      if (ret_hits) ret_hits[done + i] = hits[i];
       if (hits[i].presence != pool::Presence::kHit) {
         broken = true;
       } else if (!broken) {
