@@ -57,7 +57,8 @@ Json conditions_before(const Effort &effort) {
   ret["memory_bytes"] = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   ret["kernel"] = std::string(system.release);
-  ret["huge_pages_setting"] = first_line_after("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "");
+  ret["huge_pages_setting"] =
+      first_line_after("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "");
   ret["load_average_before"] = load_average();
   ret["quick"] = effort.quick;
   return ret;

@@ -35,7 +35,9 @@ private:
 };
 
 Json line_counts(const kvpool_stats &before, const kvpool_stats &after, u64 calls) {
-  const auto each = [&](u64 a, u64 b) { return static_cast<double>(b - a) / static_cast<double>(calls); };
+  const auto each = [&](u64 a, u64 b) {
+    return static_cast<double>(b - a) / static_cast<double>(calls);
+  };
   Json ret;
   ret["message_pairs_per_call"] = each(before.message_pairs, after.message_pairs);
   ret["round_trips_per_call"] = each(before.round_trips, after.round_trips);
@@ -195,7 +197,8 @@ public:
     const u64 bytes = per_turn_ * kBytes;
     Turn ret;
     if (gather) {
-      ret.value = gbps(bytes, blocks_->write(per_turn_, [&](const kvpool_key &k) { put(k, true); }));
+      ret.value =
+          gbps(bytes, blocks_->write(per_turn_, [&](const kvpool_key &k) { put(k, true); }));
       counts_ = blocks_->counts();
       ret.baseline =
           gbps(bytes, blocks_->write(per_turn_, [&](const kvpool_key &k) { put(k, false); }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A large array of plain values in local memory, zeroed, in 2 MiB pages where the system gives them:
-// what is read at random should not also miss the TLB. Owns its memory.
+// A large array of plain values in local memory, zeroed, in 2 MiB pages where the system gives
+// them: what is read at random should not also miss the TLB. Owns its memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -36,7 +36,8 @@ public:
     char *raw = static_cast<char *>(mmap(nullptr, bytes_ + kHuge, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (raw == MAP_FAILED) throw std::bad_alloc();
-    char *start = reinterpret_cast<char *>((reinterpret_cast<u64>(raw) + kHuge - 1) / kHuge * kHuge);
+    char *start =
+        reinterpret_cast<char *>((reinterpret_cast<u64>(raw) + kHuge - 1) / kHuge * kHuge);
     if (start != raw) munmap(raw, static_cast<u64>(start - raw));
     munmap(start + bytes_, static_cast<u64>(raw + kHuge - start));
     (void)madvise(start, bytes_, MADV_HUGEPAGE);  // a hint: without it pages are small

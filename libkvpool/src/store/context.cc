@@ -134,8 +134,8 @@ int Context::join(std::string *why) {
   return 0;
 }
 
-// Whether a host of another boot keeps this host's line alive. One that only left it behind does not
-// count, so a line of another boot is watched for some heartbeats.
+// Whether a host of another boot keeps this host's line alive. One that only left it behind does
+// not count, so a line of another boot is watched for some heartbeats.
 bool Context::host_id_taken() {
   const PoolOffset at = geometry_.host_at(backend_->host_id());
   const backend::Id128 boot = backend::boot_nonce();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that are started while one of these lives take no signals of the program: its handlers run in
-// its own threads. Faults stay, since they belong to the instruction that raised them.
+// Threads that are started while one of these lives take no signals of the program: its handlers
+// run in its own threads. Faults stay, since they belong to the instruction that raised them.
 #pragma once
 
 #include <csignal>
