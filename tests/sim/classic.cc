@@ -208,7 +208,7 @@ constexpr Scenario kClassic[] = {
     {"counters-apart", "two hosts, two counters, each in a line of its own", counters_apart},
     {"handshake", "payload, strict drain, header; header, acquire, payload", publish_right, 2},
     {"crash-drained", "what was drained strictly survives the loss of its host",
-     crash_keeps_drained},
+     crash_keeps_drained, 3},
     {"fenced-delta", "a fenced store reaches the medium within delta", fenced_within_delta},
     {"canary-counters-together", "two counters of two hosts in one line", counters_together, 1,
      true},

@@ -44,11 +44,15 @@ void History::reset() {
 
 void History::begin(u64 key, u64 nonce, u32 scope, Time now) {
   if (written_.size() <= nonce) written_.resize(nonce + 1);
-  written_[nonce] = {key, nonce, scope, now, kNever, kNever};
+  written_[nonce] = {key, nonce, scope, now, kNever, kNever, kNever};
 }
 
 void History::acknowledged(u64 nonce, Time now) {
   written_[nonce].ended = now;
+}
+
+void History::accepted(u64 nonce, Time now) {
+  if (written_[nonce].accepted == kNever) written_[nonce].accepted = now;
 }
 
 void History::removed(u64 key, u32 scope, Time begun, Time ended) {

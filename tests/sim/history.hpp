@@ -21,6 +21,7 @@ struct Written {
   u32 scope = 0;          // epoch of the namespace it was published in
   Time begun = 0;         // the publish call began: from here on it may be read
   Time ended = kNever;    // the publish call returned success
+  Time accepted = kNever;  // and from here on its publisher knew that it counts
   Time gone = kNever;     // an accepted removal or clear returned: reads begun later may not see it
 };
 
@@ -31,6 +32,7 @@ public:
   // A publish call begins.
   void begin(u64 key, u64 nonce, u32 scope, Time now);
   void acknowledged(u64 nonce, Time now);
+  void accepted(u64 nonce, Time now);
   // A removal took effect between `begun` and `ended`: what was acknowledged before it began is
   // gone for every read begun after it ended. key 0: of every key.
   void removed(u64 key, u32 scope, Time begun, Time ended);

@@ -44,7 +44,7 @@ struct Options {
 
 constexpr u64 kLongSeeds = 1'000'000;
 constexpr u64 kMarkSeeds = 1'000;     // from here on every mark must have been hit
-constexpr u64 kMutantSeeds = 1'000;
+constexpr u64 kMutantSeeds = 800;
 
 int usage(const std::string &text) {
   std::fprintf(stderr, "kvpool-sim: %s\nhint: kvpool-sim --list names scenarios and mutants\n",

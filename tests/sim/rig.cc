@@ -22,7 +22,8 @@ Rig::Rig(Sim &sim, const RigOptions &options) : sim_(sim), options_(options) {
   format.members_per_host = options.members_per_host;
   format.standbys = options.standbys;
   format.namespaces = 4;
-  format.min_block_bytes = static_cast<u32>(options.block_bytes);
+  format.min_block_bytes =
+      static_cast<u32>(options.index_bytes ? options.index_bytes : options.block_bytes);
   format.lines_per_block = options.lines_per_block;
   format.extent_stripes = 1;
   format.index_growth = 1;
@@ -281,6 +282,17 @@ void Rig::refresh_namespace(Actor &actor) {
   }
 }
 
+// Nothing in doubt: all that was acknowledged before counts.
+void Rig::note_accepted(Actor &actor) {
+  const Time before = sim_.now();
+  if (actor.member->blocks_in_doubt() != 0) return;
+  for (const Written &w : history_.all()) {
+    if (w.nonce == 0 || w.ended >= before || w.accepted != kNever) continue;
+    const auto by = writer_of_.find(w.nonce);
+    if (by != writer_of_.end() && by->second == &actor) history_.accepted(w.nonce, sim_.now());
+  }
+}
+
 void Rig::lease_thread(Actor &actor) {
   while (!actor.stop) {
     const Time begun = sim_.now();
@@ -290,6 +302,7 @@ void Rig::lease_thread(Actor &actor) {
         sim_.fail("%s renews a lease that was over", actor.name.c_str());
       }
       renewed(actor, begun);
+      note_accepted(actor);
     } else if (err == -ESTALE) {
       actor.entitled_until = 0;
       actor.disturbed = true;

@@ -38,6 +38,8 @@ struct RigOptions {
   u64 key_salt = 0;
   u64 call_ns = 400'000'000;  // deadline of one call
   u64 slow_ns = 0;            // a reader may stop this long between its steps; 0: three graces
+  u64 index_bytes = 0;        // blocks of this size the index is made for; 0: of block_bytes
+  u32 stall_permille = 0;     // a store's put stops in its middle for longer than a quarantine
   u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing
   u32 rash_permille = 20;     // a standby suspects a living owner, a look
   u32 stop_permille = 0;      // of the readers' stops, those that stop the whole process
@@ -110,6 +112,8 @@ public:
   }
   bool calm() const { return calm_; }
   void expect_media_faults() { media_faults_ = true; }
+  // A line of the active area goes bad: of the namespace table, the extent map or the index.
+  void poison_area();
   const media::Geometry &geometry() const { return layout_.geometry; }
   std::vector<std::unique_ptr<Actor>> &actors() { return actors_; }
   pool::Key key_of(u64 key, u32 ns_epoch) const;
@@ -127,6 +131,7 @@ private:
   void closer(Actor &actor);
   void read_everything(Actor &actor);
   SimOwner *serving_owner() const;
+  u32 owners_serving() const;
   struct MediumView {
     u32 epoch = 0;
     PoolOffset area{};
@@ -137,7 +142,8 @@ private:
   std::string space_text() const;
   std::string hands_text();
   void stun_others(const Actor &actor);
-  void check_kept(u64 key, Time before);
+  void check_kept(u64 key, Time before, bool accepted);
+  void note_accepted(Actor &actor);
 
   void check_deadline(const Actor &actor, const char *call, Time begun, Time paused_before);
   void take_block(Actor &actor, u64 address);

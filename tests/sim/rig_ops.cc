@@ -64,6 +64,12 @@ int Rig::put(Actor &actor, u64 key) {
   int err = member.reserve(options_.block_bytes, 1, deadline, &block);
   check_deadline(actor, "reserve", begun, paused);
   if (err) return err;
+  if (sim_.rng().chance(60)) {  // two more at once, all or none, given back at once
+    pool::Block more[2];
+    if (member.reserve(options_.block_bytes, 2, deadline, more) == 0) {
+      for (const pool::Block &b : more) member.abort(b);
+    }
+  }
   take_block(actor, block.address);
   ++actor.writing;
   const u64 incarnation = member.incarnation();
@@ -130,9 +136,9 @@ int Rig::get(Actor &actor, u64 key) {
   if (hit.presence != pool::Presence::kHit) {
     // Not asked at once: an owner counts an eviction just after it wrote it.
     const bool missed = hit.presence == pool::Presence::kMiss;
-    if (missed && takeovers_ == 1) {
+    if (missed) {
       actor.env->sleep_ns(500'000);
-      check_kept(key, begun);
+      check_kept(key, begun, true);
     }
     return -ENOENT;
   }
@@ -297,7 +303,10 @@ void Rig::one_operation(Actor &actor) {
   while (dice >= weights[which]) dice -= weights[which++];
   int err = 0;
   switch (which) {
-  case 0: err = put(actor, key); break;
+  case 0:
+    err = put(actor, key);
+    if (err == 0 && sim_.rng().chance(300)) err = get(actor, key);
+    break;
   case 1: err = get(actor, key); break;
   case 2: err = remove(actor, key); break;
   case 3: err = hold_pinned(actor, key); break;

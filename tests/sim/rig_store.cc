@@ -32,6 +32,11 @@ int Rig::store_put(Actor &actor, u64 key) {
   sim_.note("op put", key, nonce);
   history_.begin(key, nonce, actor.ns.epoch, sim_.now());
   writer_of_[nonce] = &actor;
+  if (sim_.rng().chance(options_.stall_permille)) {
+    SIM_MARK("writer stalled in the middle of a block");
+    const Time lease = u64{options_.lease_ms} * 1'000'000;
+    sim_.pause_after(actor.process, 1 + sim_.rng().below(300), sim_.rng().between(lease, 6 * lease));
+  }
   ++actor.writing;  // no new life before the call is over, as the context does it
   const int err = actor.store->put(actor.ns, std::span(&block, 1), deadline, nullptr, *actor.scratch);
   --actor.writing;

@@ -265,6 +265,10 @@ void Sim::step(Time cost, const char *what, u64 a, u64 b) {
     kill(thread.process);
     leave();
   }
+  if (process.pause_countdown && --process.pause_countdown == 0) {
+    pause(thread.process, process.pause_ns);
+    leave();
+  }
   if (steps_ >= steps_max_ || now_ >= until_) leave();
   if (allows(Feature::kPreemptBounded)) {
     if (++thread.burst > kBurstMax) {
@@ -382,6 +386,11 @@ void Sim::kill_after(ProcessId process, u64 verbs) {
 void Sim::crash_host_after(ProcessId process, u64 verbs) {
   processes_[process].takes_host_along = true;
   kill_after(process, verbs);
+}
+
+void Sim::pause_after(ProcessId process, u64 verbs, Time ns) {
+  processes_[process].pause_countdown = verbs;
+  processes_[process].pause_ns = ns;
 }
 
 void Sim::pause(ProcessId process, Time ns) {

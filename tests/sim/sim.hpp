@@ -116,6 +116,7 @@ public:
   void kill(ProcessId process);             // SIGKILL: what it executed still drains
   void kill_after(ProcessId process, u64 verbs);
   void crash_host_after(ProcessId process, u64 verbs);  // its host loses power at that verb
+  void pause_after(ProcessId process, u64 verbs, Time ns);
   void pause(ProcessId process, Time ns);   // SIGSTOP for a while
   void crash_host(u32 host);                // power loss; its processes die
   bool alive(ProcessId process) const { return processes_[process].alive; }
@@ -166,6 +167,8 @@ private:
     Time paused_total = 0;
     u64 kill_countdown = 0;
     bool takes_host_along = false;
+    u64 pause_countdown = 0;
+    Time pause_ns = 0;
     std::vector<ThreadId> threads;
   };
   struct HostClock {

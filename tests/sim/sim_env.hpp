@@ -39,7 +39,8 @@ public:
     bool held_ = false;
   };
 
-  explicit SimEnv(Sim &sim) : sim_(&sim), memory_(sim) {}
+  // Locks are those of one machine: another one that uses the same host id does not see them.
+  explicit SimEnv(Sim &sim, u32 machine = 0) : sim_(&sim), memory_(sim), machine_(machine) {}
 
   SimMemory &memory() noexcept { return memory_; }
   u64 now_ns() noexcept;
@@ -47,9 +48,11 @@ public:
   void sleep_ns(u64 ns) noexcept { sim_->sleep_host(ns); }
   void relax(u32 index) noexcept;
   bool try_lock(pool::LockKind kind, u32 index) noexcept {
-    return sim_->try_lock(lock_id(kind, index));
+    return sim_->try_lock(u64{machine_} << 48 | lock_id(kind, index));
   }
-  void unlock(pool::LockKind kind, u32 index) noexcept { sim_->unlock(lock_id(kind, index)); }
+  void unlock(pool::LockKind kind, u32 index) noexcept {
+    sim_->unlock(u64{machine_} << 48 | lock_id(kind, index));
+  }
   bool revoked() noexcept { return revoked_; }
   bool mutant(pool::Mutant which) const noexcept {
     return sim_->options().mutant == static_cast<u32>(which);
@@ -67,6 +70,7 @@ public:
 private:
   Sim *sim_;
   SimMemory memory_;
+  u32 machine_ = 0;
   bool revoked_ = false;
 };
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scenarios over the production templates: members that put, get, remove, pin and clear, owners
 // that serve and take over, and a nemesis that kills, stops and breaks. Each stresses another part.
+#include <algorithm>
+#include <string_view>
+
 #include "rig.hpp"
 #include "scenario.hpp"
 
@@ -23,6 +26,7 @@ struct Storm {
   bool pause_owner = false;
   bool crash_hosts = false;
   bool poison_claims = false;
+  bool poison_areas = false;
   bool crash_at_marks = false;  // an owner's host loses power a few verbs after a critical step
   u32 strikes = 3;
 };
@@ -121,6 +125,10 @@ void nemesis(Rig &rig, const Storm &storm) {
   for (u32 i = 0; i < storm.strikes && !rig.calm(); ++i) {
     sim.sleep_true(sim.rng().below(u64{1} << sim.rng().between(16, 23)));
     if (rig.calm()) return;
+    if (storm.poison_areas && sim.rng().chance(600)) {
+      rig.poison_area();
+      continue;
+    }
     if (storm.poison_claims && sim.allows(Feature::kPoison) && sim.rng().chance(500)) {
       poison(rig);
       continue;
@@ -137,7 +145,7 @@ void nemesis(Rig &rig, const Storm &storm) {
 void strike_at(Rig &rig, const char *mark) {
   Sim &sim = rig.sim();
   const std::string_view name = mark;
-  if (name != "spill" && name != "take_over_activates") return;
+  if (name != "spill" && name != "take_over_activates" && name != "run_granted") return;
   if (!sim.allows(Feature::kHostCrash) || rig.calm() || sim.rng().chance(600)) return;
   Actor *owner = nullptr;
   u32 others = 0;
@@ -158,8 +166,10 @@ void strike_at(Rig &rig, const char *mark) {
 
 void run_storm(Sim &sim, Storm storm) {
   if (!sim.allows(Feature::kPause)) storm.pause_members = storm.pause_owner = false;
+  storm.rig.standbys = std::max(storm.rig.standbys, storm.standbys + 1);
   Rig rig(sim, storm.rig);
   rig.format();
+  if (storm.poison_areas) rig.expect_media_faults();
   for (u32 i = 0; i <= storm.standbys; ++i) {
     Actor &actor = rig.add_actor(i % storm.rig.hosts, "owner " + std::to_string(i));
     rig.spawn_owner(actor, i, i == 0);
@@ -206,7 +216,7 @@ void clear_storm(Sim &sim) {
 // Hardly more index lines than blocks: groups overflow into their second ones, and fill up.
 void index_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 4, .block_bytes = 512 << 10, .lines_per_block = 1, .keys = 30,
-                          .put = 60, .get = 30, .remove = 5},
+                          .index_bytes = 4 << 20, .put = 60, .get = 30, .remove = 5},
                   .members = 2, .ops = 30, .strikes = 0});
 }
 
@@ -250,8 +260,57 @@ void handover_storm(Sim &sim) {
                           .keys = 8, .slow_ns = 20 * kMs, .rash_permille = 250,
                           .stop_permille = 500, .stun_permille = 500,
                           .put = 45, .get = 30, .remove = 5, .pin = 5, .idle = 15},
-                  .members = 3, .ops = 30, .standbys = 1, .pause_members = true,
+                  .members = 3, .ops = 30, .standbys = 2, .pause_members = true,
                   .pause_owner = true, .strikes = 4});
+}
+
+// Owners outbid each other while nothing is evicted or removed: whatever was accepted stays.
+void rivals_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 12, .lease_ms = 10, .keys = 24, .rash_permille = 300,
+                          .stun_permille = 700, .put = 70, .get = 25, .remove = 0, .idle = 5},
+                  .members = 3, .ops = 30, .standbys = 2, .pause_members = true,
+                  .pause_owner = true, .strikes = 3});
+}
+
+// Lines of the area go bad, then a new owner makes the best of what is left.
+void media_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 6, .lease_ms = 10, .keys = 16, .rash_permille = 150, .put = 50,
+                          .get = 35, .remove = 5, .idle = 10},
+                  .members = 2, .ops = 20, .standbys = 1, .kill_owner = true, .poison_areas = true,
+                  .strikes = 6});
+}
+
+// Blocks of two extents each; owners lose their power while they grant one.
+void run_blocks_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.hosts = 4, .extents = 8, .block_bytes = 4 << 20, .lease_ms = 10,
+                          .grace_us = 500, .keys = 6, .put = 50, .get = 30, .remove = 15},
+                  .members = 2, .ops = 20, .standbys = 1, .kill_members = true,
+                  .pause_members = true, .crash_at_marks = true, .strikes = 2});
+}
+
+// Two machines with the same host id: at least one of them has to notice.
+void twin_hosts(Sim &sim) {
+  Rig rig(sim, {.hosts = 3});
+  rig.format();
+  Actor &owner = rig.add_actor(0, "owner 0");
+  rig.spawn_owner(owner, 0, true);
+  bool noticed = false;
+  for (u32 machine = 0; machine < 2; ++machine) {
+    const ProcessId process = sim.add_process(1 + machine, machine ? "twin 1" : "twin 0");
+    sim.spawn(process, machine ? "twin 1" : "twin 0", [&sim, &rig, &noticed, machine] {
+      SimEnv env(sim, machine);
+      SimMember member(env, rig.geometry());
+      env.sleep_ns(sim.rng().below(3 * kMs));
+      pool::MemberOptions options;
+      options.host = 1;
+      if (member.join(options) != 0) sim.fail("a twin cannot join");
+      for (u32 i = 0; i < 60 && !noticed; ++i) {
+        noticed |= member.tick() == -ESTALE;
+        env.sleep_ns(2 * kMs);
+      }
+    });
+  }
+  if (rig.run(kBound, kStepsMax) && !noticed) sim.fail("a host id is used twice, unnoticed");
 }
 
 // Writers stop between looking at their lease and storing, and go on long after.
@@ -272,15 +331,15 @@ void poison_storm(Sim &sim) {
 // The same small index while the owner's host loses power.
 void index_crash_storm(Sim &sim) {
   run_storm(sim, {.rig = {.hosts = 4, .extents = 4, .block_bytes = 512 << 10, .lines_per_block = 1,
-                          .lease_ms = 10, .keys = 30, .put = 70, .get = 20, .remove = 2},
+                          .lease_ms = 10, .keys = 30, .index_bytes = 2 << 20, .put = 70, .get = 20, .remove = 2},
                   .members = 2, .ops = 24, .standbys = 1, .crash_at_marks = true, .strikes = 0});
 }
 
 // Whole blocks through store::put and get: half a MiB each, two extents in all.
 void store_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 2, .block_bytes = 512 << 10, .store_bytes = 512 << 10,
-                          .grace_us = 1'000, .keys = 10, .put = 50, .get = 40, .remove = 8},
-                  .members = 2, .ops = 16, .pause_members = true, .strikes = 2});
+                          .grace_us = 300, .keys = 8, .put = 50, .get = 40, .remove = 12},
+                  .members = 3, .ops = 16, .pause_members = true, .strikes = 8});
 }
 
 // Small blocks that carry their checks behind the payload, while owners and members fail.
@@ -294,9 +353,9 @@ void store_small_storm(Sim &sim) {
 // Writers stop in the middle of a block, for longer than a quarantine lasts.
 void store_zombie_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 2, .block_bytes = 1 << 20, .store_bytes = 1 << 20,
-                          .lease_ms = 10, .grace_us = 300, .keys = 6, .put = 55, .get = 35,
-                          .idle = 10},
-                  .members = 3, .ops = 16, .pause_members = true, .strikes = 10});
+                          .lease_ms = 10, .grace_us = 300, .keys = 6, .stall_permille = 150,
+                          .put = 55, .get = 35, .idle = 10},
+                  .members = 3, .ops = 16, .pause_members = true, .strikes = 3});
 }
 
 // A full store whose owners change: publications in doubt meet evictions and removals.
@@ -324,6 +383,10 @@ constexpr Scenario kStorms[] = {
     {"zombie", "writers stop between looking at their lease and storing", zombie_storm, 4},
     {"poison", "single copies of claim and identity lines go bad", poison_storm, 3},
     {"index-crash", "a small index, and the owner's host loses power", index_crash_storm, 3},
+    {"rivals", "owners outbid each other; whatever was accepted stays", rivals_storm, 4},
+    {"media", "lines of the active area go bad, then owners change", media_storm, 3},
+    {"runs", "blocks of several extents, power lost while one is granted", run_blocks_storm, 3},
+    {"twin-hosts", "two machines with one host id", twin_hosts, 1},
     {"store", "whole blocks through store::put and get, under pressure", store_storm, 2},
     {"store-small", "small blocks through the store, owners and members fail", store_small_storm, 3},
     {"store-zombie", "writers stop in the middle of a block", store_zombie_storm, 2},
