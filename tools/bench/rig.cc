@@ -49,6 +49,7 @@ void format_whole(const PoolFile &file, const StoreShape &shape) {
   opts.flags = KVPOOL_FORMAT_F_YES;
   opts.block_bytes = shape.block_bytes;
   opts.hosts = shape.hosts;
+  opts.members_per_host = 16;
   opts.lease_ms = kLeaseMs;
   opts.grace_us = kGraceUs;
   const int err = kvpool_format(file.address().c_str(), &opts);
@@ -313,64 +314,66 @@ kvpool_key plain_key(u64 n) {
   return key;
 }
 
+namespace {
+
+constexpr u64 kPayloadLines = 63;  // with its check line exactly 4 KiB
+
+// Publications of keys [from, from + n) in blocks just reserved, ready to be sent.
+void reserve_small(PoolMember &member, pool::NsRef ns, u64 from, u32 n, pool::Block *blocks,
+                   pool::Publication *ret_publications) {
+  const u64 bytes = media::block_shape(kPayloadLines * kLineBytes, 1).block_bytes();
+  if (const int err = member.member().reserve(bytes, n, deadline_in(60), blocks)) {
+    fail_errno("filling an index", err, "no room for its blocks");
+  }
+  for (u32 i = 0; i < n; ++i) {
+    pool::Publication &p = ret_publications[i];
+    p = {};
+    const kvpool_key key = plain_key(from + i);
+    std::memcpy(p.key.w, key.bytes, sizeof p.key.w);
+    p.ns = ns;
+    p.block = blocks[i];
+    p.payload_lines = kPayloadLines;
+    p.check_hash = from + i;
+  }
+}
+
+void publish_small(PoolMember &member, u32 n, pool::Publication *publications) {
+  const int err = member.member().publish(publications, n, deadline_in(60));
+  if (err) fail_errno("filling an index", err, "the owner does not answer");
+}
+
+// What a publication was answered; the room of one that was refused goes back.
+int settled(PoolMember &member, const pool::Publication &p) {
+  if (p.result == 0) return 0;
+  if (p.result != -ENOSPC) fail_errno("filling an index", p.result);
+  member.member().abort(p.block);
+  return p.result;
+}
+
+}  // namespace
+
 u64 fill(PoolMember &member, pool::NsRef ns, u64 from, u64 to) {
   constexpr u32 kBatch = 1024;
-  constexpr u64 kPayloadLines = 63;  // with its check line exactly 4 KiB
   std::vector<pool::Block> blocks(kBatch);
   std::vector<pool::Publication> publications(kBatch);
   u64 took = 0;
   for (u64 at = from; at < to; at += kBatch) {
     const u32 n = static_cast<u32>(std::min<u64>(kBatch, to - at));
-    const u64 deadline = now_ns() + 60'000'000'000;
-    const u64 bytes = media::block_shape(kPayloadLines * kLineBytes, 1).block_bytes();
-    int err = member.member().reserve(bytes, n, deadline, blocks.data());
-    if (err) fail_errno("filling an index", err, "no room for its blocks");
-    for (u32 i = 0; i < n; ++i) {
-      pool::Publication &p = publications[i];
-      p = {};
-      const kvpool_key key = plain_key(at + i);
-      std::memcpy(p.key.w, key.bytes, sizeof p.key.w);
-      p.ns = ns;
-      p.block = blocks[i];
-      p.payload_lines = kPayloadLines;
-      p.check_hash = at + i;
-    }
+    reserve_small(member, ns, at, n, blocks.data(), publications.data());
     const u64 start = now_ns();
-    err = member.member().publish(publications.data(), n, deadline);
+    publish_small(member, n, publications.data());
     took += now_ns() - start;
-    if (err) fail_errno("filling an index", err, "the owner does not answer");
-    for (u32 i = 0; i < n; ++i) {
-      if (publications[i].result == 0) continue;
-      if (publications[i].result == -ENOSPC) {
-        member.member().abort(blocks[i]);
-        continue;
-      }
-      fail_errno(fmt::format("filling an index: key {}", at + i), publications[i].result);
-    }
+    for (u32 i = 0; i < n; ++i) (void)settled(member, publications[i]);
   }
   return took;
 }
 
-std::vector<u64> missing_keys(const ApiStore &store, u64 count) {
-  constexpr u64 kBatch = 1024;
-  constexpr u64 kMissingOne = 1000;  // at most one in so many
-  std::vector<kvpool_key> keys(kBatch);
-  std::vector<kvpool_hit> hits(kBatch);
-  std::vector<u64> ret;
-  for (u64 at = 0; at < count; at += kBatch) {
-    const u64 n = std::min(kBatch, count - at);
-    for (u64 i = 0; i < n; ++i) keys[i] = plain_key(at + i);
-    store.checked_call(
-        kvpool_lookup(store.ns(), keys.data(), n, KVPOOL_LOOKUP_F_ALL, 0, hits.data()), "lookup");
-    for (u64 i = 0; i < n; ++i) {
-      if (hits[i].state != KVPOOL_STATE_HIT) ret.push_back(at + i);
-    }
-  }
-  if (ret.size() > count / kMissingOne) {
-    fail(kExitFailed, "filling an index",
-         fmt::format("{} of {} keys are not there", ret.size(), count));
-  }
-  return ret;
+int put_one(PoolMember &member, pool::NsRef ns, u64 n) {
+  pool::Block block;
+  pool::Publication publication;
+  reserve_small(member, ns, n, 1, &block, &publication);
+  publish_small(member, 1, &publication);
+  return settled(member, publication);
 }
 
 pool::NsRef ns_ref(const ApiStore &store) {

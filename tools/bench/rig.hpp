@@ -113,8 +113,9 @@ kvpool_key plain_key(u64 n);
 // their groups of the index are full. Throws Failure on everything else.
 u64 fill(PoolMember &member, pool::NsRef ns, u64 from, u64 to);
 
-// Which keys of [0, count) are not there after fill(), sorted. Throws Failure if there are many.
-std::vector<u64> missing_keys(const ApiStore &store, u64 count);
+// A put without the copy of its payload: room for one block of 4 KiB, and its publication. 0, or
+// -ENOSPC where both groups of the key are full. Throws Failure on everything else.
+int put_one(PoolMember &member, pool::NsRef ns, u64 n);
 
 pool::NsRef ns_ref(const ApiStore &store);
 
