@@ -174,8 +174,8 @@ private:
   Json counts_;
 };
 
-// Two stores that differ in one thing. A turn measures lookup and put on both; the figure is the one
-// that grew more in that turn.
+// Two stores that differ in one thing. A turn measures lookup and put on both; the figure is the
+// one that grew more in that turn.
 class Pair {
 public:
   Pair(ApiStore &large, u64 large_entries, ApiStore &small, u64 small_entries, const Effort &effort)
@@ -186,9 +186,10 @@ public:
   Turn turn() {
     double lookup[2], put[2];
     for (int i = 0; i < 2; ++i) {
-      lookup[i] = lookup_ns(sides_[i].store, keys_.draw(effort_.of(128 * 1024), sides_[i].entries)) *
-                  kBatch / 1e3;
-      put[i] = put_us(sides_[i]);
+      Side &side = sides_[i];
+      const auto &keys = keys_.draw(effort_.of(128 * 1024), side.entries);
+      lookup[i] = lookup_ns(side.store, keys) * kBatch / 1e3;
+      put[i] = put_us(side);
     }
     lookups_.push_back(lookup[0] / lookup[1]);
     puts_.push_back(put[0] / put[1]);
@@ -272,7 +273,9 @@ public:
 private:
   static constexpr u64 kEntries = 16'000;
   static constexpr u32 kIdle = 63;  // on hosts of their own, beside the one that works
-  static constexpr StoreShape kShape{.bytes = 512 * kMiB, .block_bytes = kSmallBlock, .hosts = 8};
+  static constexpr StoreShape kShape{.bytes = 512 * kMiB,
+                                     .block_bytes = kSmallBlock,
+                                     .hosts = 8};
 
   // The idle ones take their slots one after the other.
   void await_members();
@@ -299,7 +302,9 @@ void Members::await_members() {
       joined += member.state == static_cast<u8>(media::MemberState::kJoined);
     }
     if (joined >= kIdle) return;
-    if (!idle_.running() || now_ns() > deadline) fail(kExitFailed, "64 members", "do not all join in time");
+    if (!idle_.running() || now_ns() > deadline) {
+      fail(kExitFailed, "64 members", "do not all join in time");
+    }
     usleep(20'000);
   }
 }
