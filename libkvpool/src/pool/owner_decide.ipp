@@ -277,6 +277,7 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
       set_map(extent + i, tail);
     }
     record.flags |= media::kMapRunHead;
+    env_.mark("run_granted");
     if (body.run_extents > 1) pen_.drain_strict();
   }
   set_map(extent, record);
