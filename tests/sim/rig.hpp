@@ -72,7 +72,7 @@ struct Actor {
   bool disturbed = false;    // killed, or lost its lease, at some time
   Time entitled_until = 0;  // true time until which its lease lasts whatever its clock says
   Time lease_latest = 0;    // and after which it is over whatever its clock says
-  u32 writing = 0;  // threads between the check of the lease and the drain: no new life meanwhile
+  u32 writing = 0;  // calls on their way: no new incarnation meanwhile
   u64 puts = 0, gets = 0, hits = 0;
 };
 

@@ -13,6 +13,16 @@ constexpr Time kSlackNs = 400'000'000;  // starvation is no fault of the call
 
 unsigned long long ull(u64 value) { return value; }
 
+// No new incarnation while a call that began under the old one is on its way; the store's context does
+// the same with a lock.
+struct Busy {
+  explicit Busy(Actor &a) : actor(a) { ++actor.writing; }
+  ~Busy() { --actor.writing; }
+  Busy(const Busy &) = delete;
+  Busy &operator=(const Busy &) = delete;
+  Actor &actor;
+};
+
 }  // namespace
 
 pool::Key Rig::key_of(u64 key, u32 ns_epoch) const {
@@ -59,6 +69,7 @@ int Rig::put(Actor &actor, u64 key) {
   const u64 deadline = actor.env->now_ns() + options_.call_ns;
   const Time begun = sim_.now(), paused = sim_.paused_total(actor.process);
   ++actor.puts;
+  const Busy busy(actor);
   sim_.note("op put", key);
   pool::Block block{};
   int err = member.reserve(options_.block_bytes, 1, deadline, &block);
@@ -70,8 +81,11 @@ int Rig::put(Actor &actor, u64 key) {
       for (const pool::Block &b : more) member.abort(b);
     }
   }
+  if (!layout_.regions.holds(block.address, options_.block_bytes)) {
+    sim_.fail("%s is given block %#llx of extent %u, outside the pool", actor.name.c_str(),
+              ull(block.address), block.extent);
+  }
   take_block(actor, block.address);
-  ++actor.writing;
   const u64 incarnation = member.incarnation();
   const u64 nonce = history_.next_nonce();
   const u64 lines = 1 + nonce % options_.payload_lines;
@@ -79,7 +93,6 @@ int Rig::put(Actor &actor, u64 key) {
   const pool::Session &session = *member.session();
   for (u64 i = 0; i < lines; ++i) {
     if (!member.alive() || member.incarnation() != incarnation) {  // proto 6: before each chunk
-      --actor.writing;
       release_block(actor, block.address);
       return -ESTALE;
     }
@@ -97,7 +110,6 @@ int Rig::put(Actor &actor, u64 key) {
   }
   const PoolOffset last = payload_at(session, block.address, lines - 1);
   if (!actor.env->mutant(pool::Mutant::kPublishWithoutDrain)) mem.drain_strict(&last, 1);
-  --actor.writing;
   if (member.incarnation() != incarnation) return -ESTALE;
   pool::Publication p;
   p.key = key_of(key, actor.ns.epoch);
@@ -235,6 +247,7 @@ int Rig::remove(Actor &actor, u64 key) {
 
 // A pin protects bytes until its expiry on this host's clock, looked at after the use (proto 11).
 int Rig::hold_pinned(Actor &actor, u64 key) {
+  const Busy busy(actor);
   SimMember &member = *actor.member;
   const Time begun = sim_.now();
   const pool::Key wanted = key_of(key, actor.ns.epoch);
