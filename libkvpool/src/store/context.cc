@@ -340,7 +340,8 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
   }
   publish_owner_numbers(owner);
   owner.stop();
-  if (result == 0) events_.remove(geometry_.uuid);
+  const bool over = result == 0 || member_->claims().read().gone;
+  if (over) EventLog::remove(geometry_.uuid);
   events_.close();
   // What it did stays to be read; what it owned is another's from now on.
   std::lock_guard guard(numbers_mutex_);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "media/superblock.hpp"
+#include "store/events.hpp"
 #include "store/format.hpp"
 #include "store/process_env.hpp"
 
@@ -23,6 +24,7 @@ struct Found {
   bool store = false;      // a store of a format we know
   bool unknown = false;    // damaged, or of a newer format
   bool lived_in = false;   // somebody holds a slot of it
+  u8 uuid[16] = {};        // of that store
   std::vector<u64> device_bytes;
 };
 
@@ -47,6 +49,7 @@ int look(const backend::Address &address, Found &ret, std::string *why) {
   media::SuperblockRead superblock;
   const int err = media::read_superblock(reader, superblock, nullptr);
   ret.store = err == 0;
+  if (ret.store) std::memcpy(ret.uuid, superblock.geometry.uuid, sizeof ret.uuid);
   ret.unknown = err != 0 && err != -ENODATA;
   ret.something |= ret.store || ret.unknown;
   backend->locks().any_elsewhere(backend::LockKind::kMember, 0, media::kMaxMembers, ret.lived_in);
@@ -154,6 +157,7 @@ int make_store(const char *text, const MakeOptions &options, media::Layout *ret_
   while (layout.geometry.nonce == 0) layout.geometry.nonce = env.random();
   format_store(env, {layout.geometry, layout.regions, found.lived_in});
   backend->locks().unlock(backend::LockKind::kFormat, 0);
+  if (found.store) EventLog::remove(found.uuid);  // what its owner may have left behind
   if (ret_layout != nullptr) *ret_layout = layout;
   return 0;
 }
