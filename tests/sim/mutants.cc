@@ -36,7 +36,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kEvictWithoutGrace, "evict-without-grace", "10", "an evicted entry has a grace",
      "grace"},
     {pool::Mutant::kAnswerBeforeDrain, "answer-before-drain", "7", "a decision is on the medium before it is answered",
-     "publish,rivals"},
+     "stutter,publish"},
     {pool::Mutant::kAcceptWithoutClaims, "accept-without-claims", "7", "an answer counts only without a higher claim",
      "rivals,handover"},
     {pool::Mutant::kReuseInDoubt, "reuse-in-doubt", "9", "a block in doubt is not reused",

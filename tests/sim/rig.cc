@@ -213,7 +213,12 @@ void Rig::stun_others(const Actor &actor) {
     const bool owner = other->standing_by && other.get() != &actor && sim_.alive(other->process);
     if (!owner || !sim_.rng().chance(options_.stun_permille)) continue;
     SIM_MARK("owner stopped while another takes over");
-    sim_.pause(other->process, sim_.rng().between(50'000, 3 * kMs));
+    const Time ns = sim_.rng().between(50'000, 3 * kMs);
+    if (sim_.rng().chance(500)) {
+      sim_.pause(other->process, ns);
+    } else {  // in the middle of a round rather than between two
+      sim_.pause_after(other->process, 1 + sim_.rng().below(80), ns);
+    }
   }
 }
 

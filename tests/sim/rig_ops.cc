@@ -150,7 +150,7 @@ int Rig::get(Actor &actor, u64 key) {
     const bool missed = hit.presence == pool::Presence::kMiss;
     if (missed) {
       actor.env->sleep_ns(500'000);
-      check_kept(key, begun, true);
+      check_kept(key, begun, takeovers_ > 1);
     }
     return -ENOENT;
   }

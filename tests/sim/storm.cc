@@ -26,6 +26,7 @@ struct Storm {
   bool pause_owner = false;
   bool crash_hosts = false;
   bool poison_claims = false;
+  bool stutter_owner = false;  // instead of other faults
   bool poison_areas = false;
   bool crash_at_marks = false;  // an owner's host loses power a few verbs after a critical step
   u32 strikes = 3;
@@ -123,8 +124,15 @@ void poison(Rig &rig) {
 void nemesis(Rig &rig, const Storm &storm) {
   Sim &sim = rig.sim();
   for (u32 i = 0; i < storm.strikes && !rig.calm(); ++i) {
-    sim.sleep_true(sim.rng().below(u64{1} << sim.rng().between(16, 23)));
+    const u64 shortest = storm.stutter_owner ? 12 : 16, longest = storm.stutter_owner ? 18 : 23;
+    sim.sleep_true(sim.rng().below(u64{1} << sim.rng().between(shortest, longest)));
     if (rig.calm()) return;
+    if (storm.stutter_owner) {
+      sim.pause_after(rig.actors()[0]->process, 1 + sim.rng().below(120),
+                      sim.rng().between(20'000, 90'000));
+      SIM_MARK("owner stops in the middle of a round");
+      continue;
+    }
     if (storm.poison_areas && sim.rng().chance(600)) {
       rig.poison_area();
       continue;
@@ -146,7 +154,8 @@ void strike_at(Rig &rig, const char *mark) {
   Sim &sim = rig.sim();
   const std::string_view name = mark;
   if (name != "spill" && name != "take_over_activates" && name != "run_granted") return;
-  if (!sim.allows(Feature::kHostCrash) || rig.calm() || sim.rng().chance(600)) return;
+  if (!sim.allows(Feature::kHostCrash) || rig.calm() || sim.rng().chance(300)) return;
+  if (name == "take_over_activates" && sim.rng().chance(500)) return;
   Actor *owner = nullptr;
   u32 others = 0;
   for (const auto &actor : rig.actors()) {
@@ -161,7 +170,7 @@ void strike_at(Rig &rig, const char *mark) {
     rig.disturb(*actor);
     actor->doomed = true;
   }
-  sim.crash_host_after(owner->process, 1 + sim.rng().below(14));
+  sim.crash_host_after(owner->process, 1 + sim.rng().below(name == "spill" ? 6 : 14));
 }
 
 void run_storm(Sim &sim, Storm storm) {
@@ -215,9 +224,9 @@ void clear_storm(Sim &sim) {
 
 // Hardly more index lines than blocks: groups overflow into their second ones, and fill up.
 void index_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.extents = 4, .block_bytes = 512 << 10, .lines_per_block = 1, .keys = 30,
-                          .index_bytes = 4 << 20, .put = 60, .get = 30, .remove = 5},
-                  .members = 2, .ops = 30, .strikes = 0});
+  run_storm(sim, {.rig = {.extents = 10, .lines_per_block = 1, .keys = 90, .index_bytes = 4 << 20,
+                          .put = 85, .get = 15, .remove = 3, .idle = 2},
+                  .members = 3, .ops = 40, .strikes = 0});
 }
 
 void member_faults(Sim &sim) {
@@ -262,6 +271,13 @@ void handover_storm(Sim &sim) {
                           .put = 45, .get = 30, .remove = 5, .pin = 5, .idle = 15},
                   .members = 3, .ops = 30, .standbys = 2, .pause_members = true,
                   .pause_owner = true, .strikes = 4});
+}
+
+// The owner stops again and again in the middle of its work, never for long.
+void stutter_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.hosts = 3, .extents = 8, .keys = 20, .put = 70, .get = 20, .remove = 0,
+                          .idle = 5},
+                  .members = 3, .ops = 24, .stutter_owner = true, .strikes = 60});
 }
 
 // Owners outbid each other while nothing is evicted or removed: whatever was accepted stays.
@@ -330,9 +346,9 @@ void poison_storm(Sim &sim) {
 
 // The same small index while the owner's host loses power.
 void index_crash_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.hosts = 4, .extents = 4, .block_bytes = 512 << 10, .lines_per_block = 1,
-                          .lease_ms = 10, .keys = 30, .index_bytes = 2 << 20, .put = 70, .get = 20, .remove = 2},
-                  .members = 2, .ops = 24, .standbys = 1, .crash_at_marks = true, .strikes = 0});
+  run_storm(sim, {.rig = {.hosts = 4, .extents = 10, .lines_per_block = 1, .lease_ms = 10, .keys = 90,
+                          .index_bytes = 4 << 20, .put = 85, .get = 12, .remove = 2, .idle = 3},
+                  .members = 3, .ops = 40, .standbys = 1, .crash_at_marks = true, .strikes = 0});
 }
 
 // Whole blocks through store::put and get: half a MiB each, two extents in all.
@@ -383,6 +399,7 @@ constexpr Scenario kStorms[] = {
     {"zombie", "writers stop between looking at their lease and storing", zombie_storm, 4},
     {"poison", "single copies of claim and identity lines go bad", poison_storm, 3},
     {"index-crash", "a small index, and the owner's host loses power", index_crash_storm, 3},
+    {"stutter", "the owner stops in the middle of its work, never for long", stutter_storm, 3},
     {"rivals", "owners outbid each other; whatever was accepted stays", rivals_storm, 4},
     {"media", "lines of the active area go bad, then owners change", media_storm, 3},
     {"runs", "blocks of several extents, power lost while one is granted", run_blocks_storm, 3},
