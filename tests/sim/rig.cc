@@ -207,7 +207,8 @@ void Rig::serve(Actor &actor) {
   sim_.note("op served", actor.owner->epoch());
 }
 
-// A living owner, or another candidate, stops for about as long as a take-over lasts, wherever it is.
+// A living owner, or another candidate, stops for about as long as a take-over lasts, wherever it
+// is.
 void Rig::stun_others(const Actor &actor) {
   for (const auto &other : actors_) {
     const bool owner = other->standing_by && other.get() != &actor && sim_.alive(other->process);

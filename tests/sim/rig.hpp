@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store in the simulated rack with its actors: owners, standbys and members as processes on several
-// hosts, each with the threads it has in production. Scenarios say who lives where and what goes
-// wrong; the rig runs the calls, keeps the history and checks invariants I1 to I5 and I7.
+// A store in the simulated rack with its actors: owners, standbys and members as processes on
+// several hosts, each with the threads it has in production. Scenarios say who lives where and what
+// goes wrong; the rig runs the calls, keeps the history and checks invariants I1 to I5 and I7.
 #pragma once
 
 #include <map>
@@ -84,7 +84,8 @@ public:
   // Writes a formatted store with an activated area onto the medium.
   void format();
   Actor &add_actor(u32 host, const std::string &name);
-  // Serves from the standby slot: takes the store over at once, or when the owner's heartbeat stops.
+  // Serves from the standby slot: takes the store over at once, or when the owner's heartbeat
+  // stops.
   void spawn_owner(Actor &actor, u32 standby_slot, bool at_once);
   // A member with its lease thread, and `ops` random operations from a worker thread.
   void spawn_member(Actor &actor, u64 ops);

@@ -28,7 +28,8 @@ void Rig::poison_area() {
   MediumView view;
   if (!read_medium(view)) return;
   const media::Geometry &geo = layout_.geometry;
-  PoolOffset at = geo.entry_line(view.area, sim_.rng().below(geo.index_groups * media::kGroupLines));
+  PoolOffset at =
+      geo.entry_line(view.area, sim_.rng().below(geo.index_groups * media::kGroupLines));
   if (sim_.rng().chance(250)) at = geo.map_line(view.area, 0);
   if (sim_.rng().chance(150)) at = geo.ns_line(view.area, 1 + sim_.rng().below(3));
   SIM_MARK("line of an area poisoned");
@@ -162,7 +163,8 @@ void Rig::read_everything(Actor &actor) {
   }
 }
 
-// I5 while members live: what the map gives to a member is in its hand, and nothing is held by the dead.
+// I5 while members live: what the map gives to a member is in its hand, and nothing is held by the
+// dead.
 std::string Rig::hands_text() {
   MediumView view;
   if (!read_medium(view)) return "the active area does not verify";

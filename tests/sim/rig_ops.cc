@@ -13,8 +13,8 @@ constexpr Time kSlackNs = 400'000'000;  // starvation is no fault of the call
 
 unsigned long long ull(u64 value) { return value; }
 
-// No new incarnation while a call that began under the old one is on its way; the store's context does
-// the same with a lock.
+// No new incarnation while a call that began under the old one is on its way; the store's context
+// does the same with a lock.
 struct Busy {
   explicit Busy(Actor &a) : actor(a) { ++actor.writing; }
   ~Busy() { --actor.writing; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same operations one layer up: whole payloads through store::put and store::get, that is through
-// the CPU engine, with its checks.
+// The same operations one layer up: whole payloads through store::put and store::get, that is
+// through the CPU engine, with its checks.
 #include "rig.hpp"
 
 namespace kvpool::sim {
@@ -35,10 +35,12 @@ int Rig::store_put(Actor &actor, u64 key) {
   if (sim_.rng().chance(options_.stall_permille)) {
     SIM_MARK("writer stalled in the middle of a block");
     const Time lease = u64{options_.lease_ms} * 1'000'000;
-    sim_.pause_after(actor.process, 1 + sim_.rng().below(300), sim_.rng().between(lease, 6 * lease));
+    sim_.pause_after(actor.process, 1 + sim_.rng().below(300),
+                     sim_.rng().between(lease, 6 * lease));
   }
   ++actor.writing;  // no new life before the call is over, as the context does it
-  const int err = actor.store->put(actor.ns, std::span(&block, 1), deadline, nullptr, *actor.scratch);
+  const int err =
+      actor.store->put(actor.ns, std::span(&block, 1), deadline, nullptr, *actor.scratch);
   --actor.writing;
   sim_.note("op stored", nonce, static_cast<u64>(block.status));
   if (block.status == store::BlockStatus::kOk) {

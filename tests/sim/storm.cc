@@ -346,9 +346,21 @@ void poison_storm(Sim &sim) {
 
 // The same small index while the owner's host loses power.
 void index_crash_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.hosts = 4, .extents = 10, .lines_per_block = 1, .lease_ms = 10, .keys = 90,
-                          .index_bytes = 4 << 20, .put = 85, .get = 12, .remove = 2, .idle = 3},
-                  .members = 3, .ops = 40, .standbys = 1, .crash_at_marks = true, .strikes = 0});
+  run_storm(sim, {.rig = {.hosts = 4,
+                          .extents = 10,
+                          .lines_per_block = 1,
+                          .lease_ms = 10,
+                          .keys = 90,
+                          .index_bytes = 4 << 20,
+                          .put = 85,
+                          .get = 12,
+                          .remove = 2,
+                          .idle = 3},
+                  .members = 3,
+                  .ops = 40,
+                  .standbys = 1,
+                  .crash_at_marks = true,
+                  .strikes = 0});
 }
 
 // Whole blocks through store::put and get: half a MiB each, two extents in all.
@@ -360,10 +372,23 @@ void store_storm(Sim &sim) {
 
 // Small blocks that carry their checks behind the payload, while owners and members fail.
 void store_small_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.extents = 3, .block_bytes = 4 << 10, .store_bytes = 2'496, .lease_ms = 20,
-                          .keys = 12, .rash_permille = 60, .put = 50, .get = 40, .remove = 5},
-                  .members = 3, .ops = 20, .standbys = 1, .kill_members = true,
-                  .pause_members = true, .kill_owner = true, .pause_owner = true, .strikes = 5});
+  run_storm(sim, {.rig = {.extents = 3,
+                          .block_bytes = 4 << 10,
+                          .store_bytes = 2'496,
+                          .lease_ms = 20,
+                          .keys = 12,
+                          .rash_permille = 60,
+                          .put = 50,
+                          .get = 40,
+                          .remove = 5},
+                  .members = 3,
+                  .ops = 20,
+                  .standbys = 1,
+                  .kill_members = true,
+                  .pause_members = true,
+                  .kill_owner = true,
+                  .pause_owner = true,
+                  .strikes = 5});
 }
 
 // Writers stop in the middle of a block, for longer than a quarantine lasts.
@@ -405,7 +430,8 @@ constexpr Scenario kStorms[] = {
     {"runs", "blocks of several extents, power lost while one is granted", run_blocks_storm, 3},
     {"twin-hosts", "two machines with one host id", twin_hosts, 1},
     {"store", "whole blocks through store::put and get, under pressure", store_storm, 2},
-    {"store-small", "small blocks through the store, owners and members fail", store_small_storm, 3},
+    {"store-small", "small blocks through the store, owners and members fail", store_small_storm,
+     3},
     {"store-zombie", "writers stop in the middle of a block", store_zombie_storm, 2},
     {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
 };

@@ -34,6 +34,7 @@ public:
     epoch_ = session.epoch;
     standby_ = session.standby;
     next_sequence_ = next_answer_ = 0;
+    doorbell_ = static_cast<u32>(incarnation);  // never where the one before left it
     next_line_ = answered_line_ = ring_place_ = 0;
     ring_at_ = geo_.request_line(member_slot, 0);
     answers_at_ = geo_.response_line(member_slot, standby_, 0, 0);

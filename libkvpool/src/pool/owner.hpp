@@ -65,6 +65,7 @@ private:
     u32 next_sequence = 0;
     u32 window = 4;
     u64 served_ns = 0;
+    bool due = true;  // its doorbell rang, or it is new: its ring has not been found empty since
     u32 notice_sequence = 0;
     std::vector<u32> named;   // extents its report has named so far
   };
@@ -211,7 +212,8 @@ private:
   u32 reports_awaited_ = 0;
   u32 pins_awaited_ = 0;
   u64 step_count_ = 0;
-  u64 last_request_ns_ = 0, last_watch_ns_ = 0, last_renew_ns_ = 0, last_chores_ns_ = 0;
+  u64 last_request_ns_ = 0, last_watch_ns_ = 0, last_renew_ns_ = 0, last_chores_ns_ = 0,
+      last_all_ns_ = 0;
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;
   OwnerStats stats_;

@@ -10,6 +10,7 @@ inline constexpr u32 kWindowProbe = 4;          // while the ring is empty
 inline constexpr u64 kHotNs = 5'000'000;  // a member that asked within this is polled each wave
 inline constexpr u32 kDoorbellEvery = 16;       // waves between looks at the doorbells
 inline constexpr u32 kAllRingsEvery = 1024;     // waves between looks at every ring
+inline constexpr u64 kAllRingsNs = 20'000'000;  // and at least this often: doorbells are hints
 inline constexpr u64 kSpinNs = 50'000;
 inline constexpr u64 kIdleSleepMaxNs = 200'000;
 inline constexpr u64 kChoresNs = 500'000;
@@ -41,7 +42,9 @@ int Owner<Env>::step() {
     keep_free_ahead();
     finish_batch();
   }
-  const u32 served = poll_members(++step_count_ % kAllRingsEvery == 0);
+  const bool all = ++step_count_ % kAllRingsEvery == 0 || now - last_all_ns_ >= kAllRingsNs;
+  if (all) last_all_ns_ = now;
+  const u32 served = poll_members(all);
   if (served > 0) last_request_ns_ = env_.now_ns();
   ++stats_.polls;
   return static_cast<int>(served);
@@ -67,7 +70,7 @@ u32 Owner<Env>::poll_members(bool all) {
   for (u32 slot = 0; slot < members_.size(); ++slot) {
     MemberState &m = members_[slot];
     if (m.life != Life::kLive) continue;
-    if (!all && now - m.served_ns > kHotNs) continue;
+    if (!all && !m.due && now - m.served_ns > kHotNs) continue;
     for (u32 i = 0; i < m.window; ++i) poll_lines_.push_back(ring_line(m, i));
     polled[count++] = slot;
   }
@@ -90,6 +93,7 @@ u32 Owner<Env>::poll_members(bool all) {
     while (loaded < m.window && mem.load_line(ring_line(m, loaded), lines[loaded])) ++loaded;
     const u32 got = serve_member(slot, lines, loaded);
     served += got;
+    m.due = got > 0;  // what a doorbell announced is looked for until the ring is empty
     if (got > 0) m.served_ns = now;
   }
   if (bells) {
@@ -102,7 +106,7 @@ u32 Owner<Env>::poll_members(bool all) {
       const u32 bell = static_cast<u32>(slot % geo_.members_per_host % 2 ? word >> 32 : word);
       if (bell == doorbell_seen_[slot]) continue;
       doorbell_seen_[slot] = bell;
-      members_[slot].served_ns = now;  // hot: its ring is read in the next wave
+      members_[slot].due = true;  // its ring is read in the next wave, however late that is
     }
   }
   if (served > 0 || pen_.dirty()) finish_batch();
