@@ -56,6 +56,7 @@ if(KVPOOL_SANITIZE_LIST)
   # gcc reports false "may be used uninitialised" and bounds findings on instrumented code.
   target_compile_options(kvpool_flags INTERFACE -fno-sanitize-recover=all -Wno-maybe-uninitialized
     $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-truncation>
     -Wno-array-bounds)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
