@@ -44,8 +44,9 @@ STAGES = {
     "full": [
         RELEASE,
         Stage("asan+ubsan", "build-asan",
-              ["-DKVPOOL_SANITIZE=address;undefined", "-DKVPOOL_SIM_SEEDS=40", *SANITIZER_FLAGS],
-              ["all", "unit_tests"], labels="^(unit|cli|sim|fuzz)$", exclude=r"^sim\.mutants$"),
+              ["-DKVPOOL_SANITIZE=address;undefined", *SANITIZER_FLAGS],
+              # Not sim: AddressSanitizer does not know its fibers' stacks and reports overflows that are none.
+              ["all", "unit_tests"], labels="^(unit|cli|fuzz)$"),
     ],
     "long": [
         Stage("clang", "build-clang",
