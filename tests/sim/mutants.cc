@@ -62,8 +62,6 @@ constexpr MutantInfo kMutants[] = {
      "a writer looks at its lease before each chunk", "zombie"},
     {pool::Mutant::kTakeoverWithoutSettle, "takeover-without-settle", "7",
      "2 delta between claiming and reading claims", "model:handshake/no-settle"},
-    // kTakeoverWithoutReread is not hunted: by the models takeover and in_doubt the last look at
-    // the claims only saves an outbid candidate its activation; no invariant rests on it.
     {pool::Mutant::kScanWithoutAcquire, "scan-without-acquire", "7", "the scan reads the medium",
      "owner-faults,all-faults,doubt"},
     {pool::Mutant::kClaimOneCopy, "claim-one-copy", "7", "a claim is written in both copies",

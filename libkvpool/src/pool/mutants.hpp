@@ -34,7 +34,6 @@ enum class Mutant : u16 {
   kLeaseRenewLate,            // proto 6: a late renewal does not revive
   kWriteWithoutLease,         // proto 6: a writer checks its expiry before each chunk
   kTakeoverWithoutSettle,     // proto 7: 2 delta between claim and reading claims
-  kTakeoverWithoutReread,     // proto 7: claims once more before active
   kScanWithoutAcquire,        // proto 7: the scan reads the medium
   kClaimOneCopy,              // proto 7: both copies are written
   kIgnoreEpochInRequest,      // proto 12: another owner's requests are not executed

@@ -36,7 +36,7 @@ int Owner<Env>::take_over(u32 standby_slot) {
   if (!env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
 
   if (!member_.alive()) return -ESTALE;
-  if (!env_.mutant(Mutant::kTakeoverWithoutReread) && !claims_.read().accepts(epoch_)) {
+  if (!claims_.read().accepts(epoch_)) {
     env_.mark("outbid");
     return -EAGAIN;
   }
