@@ -29,8 +29,9 @@ class Bench(Case):
             self.assertIn(name, text)
 
     def test_each_figure_is_documented(self):
+        # The page has two tables of them: what each one is, and what it was when last measured.
         page = (SOURCE / "Documentation" / "performance.md").read_text()
-        self.assertEqual(re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE), NAMES)
+        self.assertEqual(re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE), NAMES + NAMES)
 
     def test_names(self):
         self.bad("bench", "payload_wirte", code=2, says="did you mean payload_write?")
