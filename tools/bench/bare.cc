@@ -158,6 +158,25 @@ double BareLoops::random_lines_per_second(u64 batch_lines, u64 batches) {
   return static_cast<double>(places_.size()) * 1e9 / static_cast<double>(end - start);
 }
 
+double BareLoops::random_groups_ns(u64 span, u64 batch_groups, u64 batches) {
+  constexpr u64 kLines = 4;
+  const u64 groups = std::min(span, pool_.bytes()) / (kLines * kLineBytes);
+  places_.resize(batch_groups * kLines * batches);
+  for (u64 i = 0; i < places_.size(); i += kLines) {
+    const u64 group = random() % groups;
+    for (u64 j = 0; j < kLines; ++j) places_[i + j] = group * kLines + j;
+  }
+  u64 sum = 0;
+  const u64 start = now_ns();
+  for (u64 i = 0; i < batches; ++i) {
+    const std::span<const u64> batch(&places_[i * batch_groups * kLines], batch_groups * kLines);
+    sum += bare::random_lines(choice_, pool_.base(), batch, false);
+  }
+  const u64 end = now_ns();
+  random_state_ ^= sum & 1;
+  return static_cast<double>(end - start) / static_cast<double>(batch_groups * batches);
+}
+
 double BareLoops::row_by_row_ns(u64 rows, u64 row_bytes) {
   places_.resize(rows);
   for (u64 &place : places_) place = random() % ((pool_.bytes() - row_bytes) / 16) * 16;

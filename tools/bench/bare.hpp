@@ -52,6 +52,9 @@ public:
   double read_gbps(u64 block_bytes, u64 times);
   // Lines a second: batches flushed and loaded together, at random places of the whole pool.
   double random_lines_per_second(u64 batch_lines, u64 batches);
+  // Nanoseconds a group of four lines that stand together, at random places of the first `span`
+  // bytes, flushed and loaded in batches: what a look-up in an index of that size must cost.
+  double random_groups_ns(u64 span, u64 batch_groups, u64 batches);
   // Nanoseconds a row: random rows at multiples of 16 bytes, one after the other.
   double row_by_row_ns(u64 rows, u64 row_bytes);
   // Nanoseconds to acquire and check `lines` lines in a row, as accept() does; median of `times`.

@@ -246,16 +246,29 @@ class Entries final : public Group {
 public:
   explicit Entries(const Effort &effort)
       : large_(index_of(kLarge)), small_(index_of(kSmall)),
-        pair_(large_, kLarge, small_, kSmall, effort) {}
-  Turn turn(std::string_view) override { return pair_.turn(); }
-  Json details(std::string_view) override { return pair_.details(); }
+        pair_(large_, kLarge, small_, kSmall, effort), bare_(kLarge * kIndexBytes, true) {}
+  Turn turn(std::string_view) override {
+    const double large = bare_.random_groups_ns(kLarge * kIndexBytes, kBatch, kBareBatches);
+    const double small = bare_.random_groups_ns(kSmall * kIndexBytes, kBatch, kBareBatches);
+    bare_ratios_.push_back(large / small);
+    return pair_.turn();
+  }
+  Json details(std::string_view) override {
+    Json ret = pair_.details();
+    ret["bare_lookup_ratio"] = median(bare_ratios_);
+    return ret;
+  }
   bool huge_pages() override { return huge_share() >= kHugeShare; }
 
 private:
   static constexpr u64 kLarge = 4'000'000;
   static constexpr u64 kSmall = 64'000;
+  static constexpr u64 kIndexBytes = 96;  // of index an entry: two lines for three
+  static constexpr u64 kBareBatches = 500;
   ApiStore large_, small_;
   Pair pair_;
+  BareLoops bare_;
+  std::vector<double> bare_ratios_;
 };
 
 class Members final : public Group {

@@ -199,7 +199,7 @@ int kvpool_lookup(kvpool_ns *ns, const kvpool_key *keys, size_t n, uint32_t flag
     const int prefix = store::lookup_prefix(*ns->ns, room->keys.data(), n, all, hits, known);
     if (prefix < 0) return ns->ctx->context->explain(prefix, why);
     if (ret_hits != nullptr) {
-      for (size_t i = 0; i < records; ++i) ret_hits[i] = hit_to(hits[i], known[i] != 0);
+      for (size_t i = 0; i < records; ++i) write_hit(hits[i], known[i] != 0, ret_hits[i]);
     }
     return prefix;
   });

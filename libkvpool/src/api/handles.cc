@@ -28,30 +28,6 @@ void keys_of(const kvpool_key *keys, std::size_t n, std::vector<pool::Key> &ret)
   std::memcpy(static_cast<void *>(ret.data()), keys, n * sizeof(pool::Key));
 }
 
-// opaque: address, check hash, owner's epoch 24 | tainted at 31 | namespace at 32.
-kvpool_hit hit_to(const pool::Hit &hit, bool known) {
-  kvpool_hit out{};
-  if (!known) return out;
-  switch (hit.presence) {
-    case pool::Presence::kMiss: out.state = KVPOOL_STATE_MISS; break;
-    case pool::Presence::kPending:
-      out.state = KVPOOL_STATE_PENDING;
-      out.entry = hit.entry;
-      break;
-    case pool::Presence::kHit:
-      out.state = KVPOOL_STATE_HIT;
-      out.entry = hit.entry;
-      out.version = hit.version;
-      out.bytes = hit.payload_bytes;
-      out.shards = hit.shards;
-      out.opaque[0] = hit.address;
-      out.opaque[1] = hit.check_hash;
-      out.opaque[2] = (hit.epoch & 0xFFFFFF) | u64{hit.tainted} << 31 | u64{hit.ns} << 32;
-      break;
-  }
-  return out;
-}
-
 bool hit_of(const kvpool_hit &hit, pool::Hit &ret) {
   if (hit.state != KVPOOL_STATE_HIT || hit.opaque[2] == 0) return false;
   pool::Hit out;

@@ -251,7 +251,23 @@ inline store::TicketWire wire_of(const kvpool_ticket &ticket) {
   return out;
 }
 
-kvpool_hit hit_to(const pool::Hit &hit, bool known);
+// opaque: address, check hash, owner's epoch 24 | tainted at 31 | namespace at 32. Written in place
+// and inlined: a look-up of many keys does nothing else between its loads.
+inline void write_hit(const pool::Hit &hit, bool known, kvpool_hit &ret) {
+  const bool found = known && hit.presence == pool::Presence::kHit;
+  const bool pending = known && hit.presence == pool::Presence::kPending;
+  ret = {};
+  if (!known) return;
+  ret.state = found ? KVPOOL_STATE_HIT : pending ? KVPOOL_STATE_PENDING : KVPOOL_STATE_MISS;
+  if (found || pending) ret.entry = hit.entry;
+  if (!found) return;
+  ret.version = hit.version;
+  ret.bytes = hit.payload_bytes;
+  ret.shards = hit.shards;
+  ret.opaque[0] = hit.address;
+  ret.opaque[1] = hit.check_hash;
+  ret.opaque[2] = (hit.epoch & 0xFFFFFF) | u64{hit.tainted} << 31 | u64{hit.ns} << 32;
+}
 // False: the record was not made by a lookup that found the block.
 bool hit_of(const kvpool_hit &hit, pool::Hit &ret);
 

@@ -83,6 +83,22 @@ void flush_groups(M &mem, const PoolOffset *offs, u64 n, u64 lines) noexcept {
   }
 }
 
+// Which of kLines lines at `off`, acquired before, begin with `word`: bit i stands for line i, 0
+// for one that faults. As a verb of its own, a memory keeps more loads in flight.
+template <u32 kLines, PoolMemory M>
+u32 match_lines(M &mem, PoolOffset off, u64 word) noexcept {
+  if constexpr (requires { mem.template match_lines<kLines>(off, word); }) {
+    return mem.template match_lines<kLines>(off, word);
+  } else {
+    u32 match = 0;
+    for (u32 i = 0; i < kLines; ++i) {
+      u64 first = ~word;
+      if (mem.load_word(off + i * kLineBytes, first)) match |= u32{first == word} << i;
+    }
+    return match;
+  }
+}
+
 // Flushes a claim or superblock line inside a wave: with CLFLUSH where the memory tells it apart.
 template <PoolMemory M>
 void flush_claim(M &mem, PoolOffset off) noexcept {

@@ -90,6 +90,18 @@ public:
   bool load_word(PoolOffset off, u64 &word) noexcept {
     return x86::load_word(at(off), word) || poisoned();
   }
+  template <u32 kLines>
+  u32 match_lines(PoolOffset off, u64 word) noexcept {
+    const std::byte *p = at(off);
+    u32 match = 0;
+#pragma GCC unroll 8
+    for (u32 i = 0; i < kLines; ++i) {
+      u64 first = ~word;
+      if (!x86::load_word(p + i * kLineBytes, first)) [[unlikely]] poisoned();
+      match |= u32{first == word} << i;
+    }
+    return match;
+  }
   void publish_line(PoolOffset off, const Line &line) noexcept {
     ++counters().lines_published;
     if (!store_line(at(off), line)) poisoned();
@@ -255,7 +267,7 @@ private:
   }
   bool store_line(std::byte *p, const Line &line) const noexcept {
     if (choice_.isa == Isa::kMovdir64b) return x86::store_line_movdir64b(p, &line);
-    if (choice_.isa == Isa::kAvx512) return x86::store_line_zmm(p, &line);
+    if (choice_.isa == Isa::kAvx512) return x86::store_words_zmm(p, line);
     if (choice_.isa == Isa::kAvx2) return x86::store_line_ymm(p, &line);
     return x86::store_line_xmm(p, &line);
   }

@@ -145,6 +145,26 @@ bad:
   return false;
 }
 
+// A control line made of words a moment ago. Its words are loaded one by one: a wider load over
+// several younger stores waits until they and all before them have left the store buffer.
+[[gnu::always_inline]] inline bool store_words_zmm(void *to, const Line &from) noexcept {
+  asm goto("movq %1, %%xmm12\n\tmovhps %2, %%xmm12\n\tmovq %3, %%xmm13\n\tmovhps %4, %%xmm13\n\t"
+           "movq %5, %%xmm14\n\tmovhps %6, %%xmm14\n\tmovq %7, %%xmm15\n\tmovhps %8, %%xmm15\n\t"
+           "vinserti32x4 $0, %%xmm12, %%zmm16, %%zmm16\n\t"
+           "vinserti32x4 $1, %%xmm13, %%zmm16, %%zmm16\n\t"
+           "vinserti32x4 $2, %%xmm14, %%zmm16, %%zmm16\n\t"
+           "vinserti32x4 $3, %%xmm15, %%zmm16, %%zmm16\n"
+           "1: vmovntdq %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+           :
+           : "m"(*static_cast<Line *>(to)), "m"(from.w[0]), "m"(from.w[1]), "m"(from.w[2]),
+             "m"(from.w[3]), "m"(from.w[4]), "m"(from.w[5]), "m"(from.w[6]), "m"(from.w[7])
+           : "memory", "xmm12", "xmm13", "xmm14", "xmm15" KVPOOL_CLOBBER_ZMM16
+           : bad);
+  return true;
+bad:
+  return false;
+}
+
 [[gnu::always_inline]] inline bool store_line_zmm(void *to, const void *from) noexcept {
   asm goto("vmovdqu64 %1, %%zmm16\n1: vmovntdq %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
            :

@@ -492,6 +492,13 @@ static_assert(LineStruct<Entry> && offsetof(Entry, crc) == 60);
 static_assert(offsetof(Entry, locator_high) == 56, "what changes must lie in the last word");
 static_assert(LineStruct<CheckLine> && offsetof(CheckLine, crc) == 60);
 static_assert(LineStruct<Message> && offsetof(Message, crc) == 60);
+static_assert(offsetof(CheckLine, segment) == 24 && offsetof(CheckLine, shard_count) == 34);
+
+// A check line word by word, as messages are made (message.hpp): many follow on streamed payload.
+constexpr Line line_of(const CheckLine &c) {
+  return {{c.check, c.incarnation, c.nonce, u64{c.segment} | u64{c.segment_lines} << 32,
+           u64{c.shard} | u64{c.shard_count} << 16, 0, 0, 0}};
+}
 static_assert(LineStruct<NoticeLine> && offsetof(NoticeLine, crc) == 60);
 static_assert(LineStruct<DoorbellLine>);
 static_assert(sizeof(GrantAnswer) <= kResponseSlotLines * kMessageBody);

@@ -78,6 +78,13 @@ public:
     return false;
   }
 
+  bool has_free(u8 size_class) const {
+    for (const HandExtent &e : extents_) {
+      if (e.size_class == size_class && e.free_count > 0 && !e.returning) return true;
+    }
+    return false;
+  }
+
   // A reserved block is free again.
   void give_back(const Block &block) {
     HandExtent *e = find(block.extent);

@@ -4,10 +4,12 @@
 // the pool is touched here. Single thread.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "arch/big_array.hpp"
+#include "arch/prefetch.hpp"
 #include "media/index_hash.hpp"
 #include "pool/types.hpp"
 
@@ -28,36 +30,33 @@ public:
 
   void reset(u64 groups, u32 namespaces) {
     groups_ = groups;
-    const u64 count = groups * media::kGroupLines;
-    entries_ = BigArray<media::Entry>(count);
-    tags_ = BigArray<u16>(count);
-    aux_ = BigArray<Aux>(count);
-    spill_bits_.assign((groups + 63) / 64, 0);
+    lines_ = BigArray<Group>(groups);  // zeros: no line is taken
     lists_.assign(namespaces, List{});
-    for (u64 i = 0; i < count; ++i) {
-      entries_[i] = media::Entry{};
-      entries_[i].state = static_cast<u8>(media::EntryState::kEmpty);
-      aux_[i] = Aux{};
+    for (u64 g = 0; g < groups; ++g) {
+      for (media::Entry &e : lines_[g].entry) e.state = static_cast<u8>(media::EntryState::kEmpty);
+      std::fill_n(lines_[g].aux, media::kGroupLines, Aux{});
     }
     clock_ = 0;
   }
 
   u64 groups() const { return groups_; }
   u64 count() const { return groups_ * media::kGroupLines; }
-  media::Entry &entry(u32 n) { return entries_[n]; }
-  const media::Entry &entry(u32 n) const { return entries_[n]; }
+  media::Entry &entry(u32 n) { return entry_at(n); }
+  const media::Entry &entry(u32 n) const { return entry_at(n); }
 
   // Two steps that bring what a publication of the key will touch nearer; many keys at a time.
   void prefetch_tags(const u64 *key) const {
-    __builtin_prefetch(&tags_[media::first_group(key, groups_) * media::kGroupLines]);
-    __builtin_prefetch(&tags_[media::second_group(key, groups_) * media::kGroupLines]);
+    prefetch_local(&lines_[media::first_group(key, groups_)]);
+    prefetch_local(&lines_[media::second_group(key, groups_)]);
   }
-  void prefetch_line(const u64 *key) const {
+  // Returns the line where the key is or may go, if its first group has room.
+  u32 prefetch_line(const u64 *key) const {
     const u64 group = media::first_group(key, groups_) * media::kGroupLines;
     u64 n = group;
-    while (n < group + media::kGroupLines - 1 && tags_[n] != 0 && tags_[n] != tag_of(key)) ++n;
-    __builtin_prefetch(&entries_[n], 1);
-    __builtin_prefetch(&aux_[n], 1);
+    while (n < group + media::kGroupLines - 1 && taken(n) && !tagged(n, tag_of(key))) ++n;
+    prefetch_local(&entry_at(n));
+    prefetch_local(reinterpret_cast<const char *>(&aux(n) + 1) - 1);
+    return static_cast<u32>(n);
   }
 
   // Looks in both groups, always (proto 10).
@@ -78,21 +77,40 @@ public:
 
   // The entry's key, state or occupancy was changed by the caller.
   void retag(u32 n) {
-    const media::Entry &e = entries_[n];
-    tags_[n] = e.entry_state() == media::EntryState::kEmpty ? 0 : tag_of(e.key);
+    const media::Entry &e = entry_at(n);
+    set_tag(n, e.entry_state() == media::EntryState::kEmpty ? 0 : tag_of(e.key));
     if (e.state & media::kEntrySpill) set_spill(n / media::kGroupLines);
+  }
+
+  // A line that is free, or PENDING, becomes a block. Nothing of it is read: its memory is far.
+  void put(u32 n, const media::Entry &e, u64 parent_word) {
+    entry_at(n) = e;
+    set_tag(n, tag_of(e.key));
+    List &list = lists_[e.ns];
+    Aux a;
+    a.list = e.ns;
+    a.linked = 1;
+    a.stamp = ++clock_;
+    a.next = list.head;
+    a.parent = parent_of(n, parent_word);
+    if (a.parent != kNoEntry) ++aux(a.parent).children;
+    if (list.head != kNoEntry) aux(list.head).prev = n;
+    list.head = n;
+    if (list.tail == kNoEntry) list.tail = n;
+    ++list.count;
+    aux(n) = a;
   }
 
   // Keeps the spill flag of a group's first line, which shares its state byte.
   void set_state(u32 n, media::EntryState state) {
-    u8 &byte = entries_[n].state;
+    u8 &byte = entry_at(n).state;
     byte = static_cast<u8>((byte & ~media::kEntryStateMask) | static_cast<u8>(state));
   }
   // The flag of a group; its first line's state byte carries it to the medium.
-  bool spills(u64 group) const { return spill_bits_[group / 64] >> group % 64 & 1; }
+  bool spills(u64 group) const { return tag(group * media::kGroupLines) & kSpills; }
   void set_spill(u64 group) {
-    spill_bits_[group / 64] |= u64{1} << group % 64;
-    entries_[group * media::kGroupLines].state |= media::kEntrySpill;
+    tag(group * media::kGroupLines) |= kSpills;
+    entry_at(group * media::kGroupLines).state |= media::kEntrySpill;
   }
   // What a line's state byte carries beside its state.
   u8 spill_flag(u32 n) const {
@@ -103,28 +121,28 @@ public:
 
   void link(u32 n, u32 ns) {
     List &list = lists_[ns];
-    Aux &a = aux_[n];
+    Aux &a = aux(n);
     a.list = static_cast<u16>(ns);
     a.linked = 1;
     a.stamp = ++clock_;
     a.prev = kNoEntry;
     a.next = list.head;
-    if (list.head != kNoEntry) aux_[list.head].prev = n;
+    if (list.head != kNoEntry) aux(list.head).prev = n;
     list.head = n;
     if (list.tail == kNoEntry) list.tail = n;
     ++list.count;
   }
   void unlink(u32 n) {
-    Aux &a = aux_[n];
+    Aux &a = aux(n);
     if (!a.linked) return;
     List &list = lists_[list_of(n)];
-    (a.prev == kNoEntry ? list.head : aux_[a.prev].next) = a.next;
-    (a.next == kNoEntry ? list.tail : aux_[a.next].prev) = a.prev;
+    (a.prev == kNoEntry ? list.head : aux(a.prev).next) = a.next;
+    (a.next == kNoEntry ? list.tail : aux(a.next).prev) = a.prev;
     a.linked = 0;
     --list.count;
   }
   void touch(u32 n) {
-    if (n >= count() || !aux_[n].linked) return;
+    if (n >= count() || !aux(n).linked) return;
     const u32 ns = list_of(n);
     unlink(n);
     link(n, ns);
@@ -141,38 +159,35 @@ public:
     return moved;
   }
   u32 oldest(u32 ns) const { return lists_[ns].tail; }
-  u32 newer(u32 n) const { return aux_[n].prev; }
-  u32 stamp(u32 n) const { return aux_[n].stamp; }
+  u32 newer(u32 n) const { return aux(n).prev; }
+  u32 stamp(u32 n) const { return aux(n).stamp; }
   u32 clock() const { return clock_; }
   u64 list_count(u32 ns) const { return lists_[ns].count; }
-  bool linked(u32 n) const { return aux_[n].linked; }
+  bool linked(u32 n) const { return aux(n).linked; }
   u32 lists() const { return static_cast<u32>(lists_.size()); }
-  u32 list_of(u32 n) const { return aux_[n].list; }
+  u32 list_of(u32 n) const { return aux(n).list; }
 
   // ---- parents: soft, by the first word of the parent's key ----
 
-  void set_parent(u32 n, u64 parent_word) {
-    aux_[n].parent = kNoEntry;
-    aux_[n].children = 0;
-    if (parent_word == 0) return;
+  // The line of a parent with that first word, in its first group; kNoEntry. Never n itself.
+  u32 parent_of(u32 n, u64 parent_word) const {
+    if (parent_word == 0) return kNoEntry;
     const u64 group = media::scale_word(parent_word, groups_) * media::kGroupLines;
     for (u32 i = 0; i < media::kGroupLines; ++i) {
       const u32 p = static_cast<u32>(group + i);
-      if (p == n || tags_[p] == 0 || entries_[p].key[0] != parent_word) continue;
-      aux_[n].parent = p;
-      ++aux_[p].children;
-      return;
+      if (p != n && taken(p) && entry_at(p).key[0] == parent_word) return p;
     }
+    return kNoEntry;
   }
   // The entry stops being a block: its parent loses a child.
   void drop_parent(u32 n) {
-    const u32 p = aux_[n].parent;
-    if (p != kNoEntry && aux_[p].children > 0) --aux_[p].children;
-    aux_[n].parent = kNoEntry;
+    const u32 p = aux(n).parent;
+    if (p != kNoEntry && aux(p).children > 0) --aux(p).children;
+    aux(n).parent = kNoEntry;
   }
-  bool has_children(u32 n) const { return aux_[n].children > 0; }
+  bool has_children(u32 n) const { return aux(n).children > 0; }
   // A line that is emptied or takes another key has no children any more.
-  void forget_children(u32 n) { aux_[n].children = 0; }
+  void forget_children(u32 n) { aux(n).children = 0; }
 
 private:
   struct Aux {
@@ -183,23 +198,47 @@ private:
     u16 list : 13 = 0;
     u16 linked : 1 = 0;
   };
+  // What is read together stands together, on one page: a random access to memory of this size
+  // costs more for finding the page than for the line.
+  struct alignas(kLineBytes) Group {
+    u16 tag[media::kGroupLines];
+    Aux aux[media::kGroupLines];
+    alignas(kLineBytes) media::Entry entry[media::kGroupLines];
+  };
   struct List {
     u32 head = kNoEntry, tail = kNoEntry;
     u64 count = 0;
   };
 
-  static u16 tag_of(const u64 *key) { return static_cast<u16>(key[2] | 1); }
+  // A line's tag: kTaken, in the first line of a group kSpills, and 14 bits of the key.
+  static constexpr u16 kTaken = 1, kSpills = 2;
+  static u16 tag_of(const u64 *key) {
+    return static_cast<u16>((key[2] & ~u64{kSpills}) | kTaken);
+  }
+  u16 &tag(u64 n) { return lines_[n / media::kGroupLines].tag[n % media::kGroupLines]; }
+  u16 tag(u64 n) const { return lines_[n / media::kGroupLines].tag[n % media::kGroupLines]; }
+  Aux &aux(u64 n) { return lines_[n / media::kGroupLines].aux[n % media::kGroupLines]; }
+  const Aux &aux(u64 n) const { return lines_[n / media::kGroupLines].aux[n % media::kGroupLines]; }
+  media::Entry &entry_at(u64 n) {
+    return lines_[n / media::kGroupLines].entry[n % media::kGroupLines];
+  }
+  const media::Entry &entry_at(u64 n) const {
+    return lines_[n / media::kGroupLines].entry[n % media::kGroupLines];
+  }
+  bool taken(u64 n) const { return tag(n) & kTaken; }
+  bool tagged(u64 n, u16 as) const { return (tag(n) & ~kSpills) == as; }
+  void set_tag(u64 n, u16 to) { tag(n) = static_cast<u16>((tag(n) & kSpills) | to); }
 
   void search(const u64 *key, u64 group, Found &found, u32 &free_line) const {
-    const u16 tag = tag_of(key);
+    const u16 as = tag_of(key);
     for (u32 i = 0; i < media::kGroupLines; ++i) {
       const u32 n = static_cast<u32>(group * media::kGroupLines + i);
-      if (tags_[n] == 0) {
+      if (!taken(n)) {
         if (free_line == kNoEntry) free_line = n;
         continue;
       }
-      if (tags_[n] != tag || std::memcmp(entries_[n].key, key, 32) != 0) continue;
-      const media::EntryState state = entries_[n].entry_state();
+      if (!tagged(n, as) || std::memcmp(entry_at(n).key, key, 32) != 0) continue;
+      const media::EntryState state = entry_at(n).entry_state();
       if (state == media::EntryState::kPublished || state == media::EntryState::kPending) {
         found.visible = n;
       } else if (state == media::EntryState::kDraining) {
@@ -209,10 +248,7 @@ private:
   }
 
   u64 groups_ = 0;
-  BigArray<media::Entry> entries_;
-  BigArray<u16> tags_;
-  BigArray<Aux> aux_;
-  std::vector<u64> spill_bits_;
+  BigArray<Group> lines_;  // by group
   std::vector<List> lists_;
   u32 clock_ = 0;
 };

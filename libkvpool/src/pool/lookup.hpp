@@ -10,7 +10,6 @@
 namespace kvpool::pool {
 
 inline constexpr u32 kWaveKeys = 128;      // keys of one wave
-inline constexpr u32 kPrefetchAhead = 12;  // groups prefetched ahead of the compare loop
 
 struct LookupOptions {
   bool stop_at_miss = false;  // keys are a chain: what follows the first miss is not looked for
@@ -157,8 +156,8 @@ private:
     for (u32 j = 0; j < media::kGroupLines; ++j) mem.prefetch(group + j * kLineBytes);
   }
 
-  // Compares one word in each line, copies the line that matches, and checks CRCs four at a time
-  // afterwards: the pattern that keeps most loads in flight. Returns how many keys stay open.
+  // Compares one word in each line, then copies the lines that match, then checks CRCs four at a
+  // time: loops this small keep most loads in flight. Returns how many keys stay open.
   u32 first_pass(const Session &session, const NsView &ns, const Key *keys, const PoolOffset *group,
                  u32 n, Hit *hits, u16 *rest) {
     auto &mem = env_.memory();
@@ -166,10 +165,12 @@ private:
     PoolOffset from[kWaveKeys];
     u16 key_of[kWaveKeys];
     u32 got_count = 0, rest_count = 0;
-    for (u32 i = 0; i < std::min(n, kPrefetchAhead); ++i) prefetch_group(group[i]);
+    u8 matches[kWaveKeys];
     for (u32 i = 0; i < n; ++i) {
-      if (i + kPrefetchAhead < n) prefetch_group(group[i + kPrefetchAhead]);
-      const u32 match = match_first_word(group[i], keys[i].w[0]);
+      matches[i] = static_cast<u8>(match_lines<media::kGroupLines>(mem, group[i], keys[i].w[0]));
+    }
+    for (u32 i = 0; i < n; ++i) {
+      const u32 match = matches[i];
       if (std::has_single_bit(match)) [[likely]] {
         const PoolOffset at = group[i] + static_cast<u32>(std::countr_zero(match)) * kLineBytes;
         if (mem.load_line(at, got[got_count])) {
@@ -196,16 +197,6 @@ private:
       }
     }
     return rest_count;
-  }
-
-  u32 match_first_word(PoolOffset group, u64 word) {
-    auto &mem = env_.memory();
-    u32 match = 0;
-    for (u32 j = 0; j < media::kGroupLines; ++j) {
-      u64 first = 0;
-      if (mem.load_word(group + j * kLineBytes, first)) match |= u32{first == word} << j;
-    }
-    return match;
   }
 
   void verify_batch(const Session &session, const Line *got, const PoolOffset *from, u32 count,

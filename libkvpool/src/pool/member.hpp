@@ -139,26 +139,48 @@ private:
     Answer *answer = nullptr;  // of a caller that waits
     bool *done = nullptr;
     Publication *publication = nullptr;  // of a caller that waits
+    bool returns_extent = false;
+    bool answered = false;
+    media::MessageStatus status{};
+    u64 version = 0;                     // kPublish: as answered
     media::PublishBody body{};           // kPublish: kept until doubt ends
+    Block block{};
     media::GrantBody grant{};            // kGrant: what was asked, and what came
     media::GrantAnswer granted{};
     HeldPin pin{};                       // kPin: what is held once it is accepted
-    Block block{};
-    bool returns_extent = false;
-    bool answered = false;
-    u64 version = 0;  // kPublish: as answered
-    media::MessageStatus status{};
+
+    // Anew in the same place; what only other types use stays as it is.
+    void begin(media::MessageType as) {
+      type = as;
+      answer = nullptr;
+      done = nullptr;
+      publication = nullptr;
+      returns_extent = answered = false;
+      status = {};
+      version = 0;
+      if (as == media::MessageType::kPublish) body = {};
+      if (as == media::MessageType::kPin) pin = {};
+    }
   };
 
   // Answers that wait to be accepted together, with room to spare.
   static constexpr u32 kAnsweredMax = 256;
+  static constexpr u32 kTakeAtOnce = 64;
   bool has_room(u32 lines) const { return mailbox_.has_room(lines) && !outstanding_.full(); }
 
+  Request &new_request(media::MessageType type) {
+    Request &r = outstanding_.push_stale();
+    r.begin(type);
+    grants_under_way_ += type == media::MessageType::kGrant;
+    return r;
+  }
+  void grant_ahead(u8 size_class);
   int refresh_session();
   int bind_owner(u64 deadline);
   int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer,
            const HeldPin *pin = nullptr);
   void post_publication(Publication &publication);
+  u32 post_some(Publication *publications, u32 count);
   void flush_touches();
   void post_unpin(const media::UnpinBody &body);
   bool pump();
@@ -194,7 +216,11 @@ private:
   std::vector<std::unique_ptr<const Session>> sessions_;  // readers may still look at old ones
 
   typename Env::Mutex mutex_;
+  u32 grants_under_way_ = 0;  // in outstanding_
+  bool ahead_done_ = true;    // no grant that nobody waits for yet is under way
+  u64 granted_ns_ = 0;        // when the last grant was accepted
   Mailbox<Env> mailbox_;
+  Answer answers_[kTakeAtOnce];  // room for those just taken
   Hand hand_;
   // Posted, in order; the first ones may be answered, but are not accepted yet.
   Ring<Request> outstanding_;

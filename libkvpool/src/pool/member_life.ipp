@@ -58,6 +58,7 @@ int Member<Env>::rejoin() {
     if (r.done) *r.done = true;
   }
   outstanding_.clear();
+  grants_under_way_ = 0;
   answered_ = 0;
   doubts_.clear();
   hand_.clear();
@@ -145,6 +146,7 @@ void Member<Env>::collect_doubts() {
     }
   }
   outstanding_.clear();
+  grants_under_way_ = 0;
   answered_ = 0;
   for (HandExtent &e : hand_.extents()) e.returning = false;
   touched_count_ = 0;  // entry numbers are those of the former area
@@ -329,10 +331,8 @@ void Member<Env>::serve_notice() {
     body.incarnation = notice.dead_incarnation;
     body.slot = notice.dead_slot;
     if (!has_room(1)) return;
-    Request r;
-    r.type = media::MessageType::kDeathAck;
-    mailbox_.post(r.type, &body, sizeof body);
-    outstanding_.push_back(r);
+    mailbox_.post(media::MessageType::kDeathAck, &body, sizeof body);
+    new_request(media::MessageType::kDeathAck);
     mailbox_.ring();
   }
   notice_sequence_ = notice.sequence;

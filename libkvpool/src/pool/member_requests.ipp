@@ -5,9 +5,9 @@
 
 namespace kvpool::pool {
 
-inline constexpr u32 kTakeAtOnce = 64;
 inline constexpr u32 kAcceptBatch = 32;            // answered publications that share one accept
 inline constexpr u64 kOwnerCheckNs = 2'000'000;    // how often a waiter looks at the claims
+inline constexpr u64 kGrantAheadNs = 2'000'000;    // who asked within this will ask again
 inline constexpr u64 kBusyFirstNs = 50'000;        // waits between tries while graces run
 inline constexpr u64 kBusyLongestNs = 2'000'000;
 
@@ -29,23 +29,18 @@ int Member<Env>::status_errno(media::MessageStatus status) {
 // Takes answers that have arrived. Mutex held. True when there were any.
 template <PoolEnv Env>
 bool Member<Env>::pump() {
-  Answer answers[kTakeAtOnce];
   const u32 waiting = static_cast<u32>(outstanding_.size()) - answered_;
   if (!bound_ || waiting == 0) return false;
   const u32 count = std::min(waiting, kTakeAtOnce);
-  u32 lines = 1;
-  for (u32 i = 0; i < count; ++i) {
-    if (outstanding_[answered_ + i].type == media::MessageType::kGrant) lines = 2;
-  }
-  const u32 taken = mailbox_.take(answers, count, lines);
+  const u32 lines = grants_under_way_ > 0 ? media::kResponseSlotLines : 1;
+  const u32 taken = mailbox_.take(answers_, count, lines);
   if (taken == 0) return false;
   ++env_.memory().counters().message_pairs;
   bool accept = false;
   for (u32 i = 0; i < taken; ++i) {
     Request &r = outstanding_[answered_ + i];
-    deliver(r, answers[i]);
+    deliver(r, answers_[i]);
     if (r.answer || r.type == media::MessageType::kDeathAck) accept = true;
-    if (r.type == media::MessageType::kGrant) accept = true;
   }
   answered_ += taken;
   // Publications alone can wait for a later accept; they stay in doubt meanwhile.
@@ -88,10 +83,11 @@ bool Member<Env>::accept_answered() {
     }
   }
   for (; answered_ > 0; --answered_) {
-    Request r = outstanding_.front();
-    outstanding_.pop_front();
+    Request &r = outstanding_.front();
     settle(r);
     if (r.done) *r.done = true;
+    grants_under_way_ -= r.type == media::MessageType::kGrant;
+    outstanding_.pop_front();
   }
   return true;
 }
@@ -109,6 +105,7 @@ void Member<Env>::settle(Request &r) {
     std::memcpy(e.free_bits, r.granted.free_bits, sizeof e.free_bits);
     for (u64 bits : e.free_bits) e.free_count += static_cast<u32>(std::popcount(bits));
     hand_.add(e);
+    granted_ns_ = env_.now_ns();
   }
   // Held from the accept on, so that no report comes between and leaves it out.
   if (r.type == media::MessageType::kPin && r.status == media::MessageStatus::kOk && r.pin.handle) {
@@ -149,20 +146,18 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
     {
       std::lock_guard guard(mutex_);
       if (int err = bind_owner(deadline)) return err;
-      while (!has_room(Mailbox<Env>::lines_for(bytes))) {
+      while (!has_room(media::message_lines(bytes))) {
         if (!pump()) env_.relax(0);
         if (answered_ > 0 && !accept_answered()) break;
         if (env_.now_ns() >= deadline) return -ETIMEDOUT;
       }
       if (owner_lost_) continue;
-      Request r;
-      r.type = type;
+      mailbox_.post(type, body, bytes);
+      Request &r = new_request(type);
       r.answer = &answer;
       r.done = &done;
       if (type == media::MessageType::kGrant) std::memcpy(&r.grant, body, sizeof r.grant);
       if (pin) r.pin = *pin;
-      mailbox_.post(type, body, bytes);
-      outstanding_.push_back(r);
       mailbox_.ring();
     }
     const int err = wait_for(done, deadline);
@@ -203,6 +198,25 @@ int Member<Env>::grant(u8 size_class, u32 run, u64 deadline, bool wait_while_bus
   }
 }
 
+// A member that keeps writing and has used up its extents will want the next block at once: the
+// grant that it will wait for then is asked for now, and comes while it writes. Mutex held.
+template <PoolEnv Env>
+void Member<Env>::grant_ahead(u8 size_class) {
+  if (size_class == media::kClassRun || !ahead_done_ || !bound_ || owner_lost_) return;
+  if (hand_.has_free(size_class) || !has_room(1)) return;
+  if (env_.now_ns() - granted_ns_ > kGrantAheadNs) return;
+  env_.mark("grant_ahead");
+  media::GrantBody body{};
+  body.size_class = size_class;
+  body.want = 1;
+  mailbox_.post(media::MessageType::kGrant, &body, sizeof body);
+  Request &r = new_request(media::MessageType::kGrant);
+  r.grant = body;
+  r.done = &ahead_done_;
+  ahead_done_ = false;
+  mailbox_.ring();
+}
+
 // Never waits while it has something: what members hold while they wait can stop them all.
 template <PoolEnv Env>
 int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
@@ -215,13 +229,17 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
                       : 0;
   u32 got = 0;
   for (;;) {
+    bool coming = false;
     {
       std::lock_guard guard(mutex_);
       if (!lease_.alive()) return -ESTALE;
       if (answered_ >= kAcceptBatch) accept_answered();
       while (got < count && hand_.take(cls, run, geo_.extent_bytes(), ret_blocks[got])) ++got;
+      if (got == count) grant_ahead(cls);
+      coming = !ahead_done_;
     }
     if (got == count) return static_cast<int>(got);
+    if (coming && wait_for(ahead_done_, deadline) == 0) continue;
     const int err = grant(cls, run, deadline, /*wait_while_busy=*/got == 0);
     if (err == 0) continue;
     if (got == 0) return err;
@@ -259,8 +277,7 @@ void Member<Env>::abort(const Block &block) {
 // Posts one publication. Mutex held, owner bound, room there.
 template <PoolEnv Env>
 void Member<Env>::post_publication(Publication &p) {
-  Request r;
-  r.type = media::MessageType::kPublish;
+  Request &r = new_request(media::MessageType::kPublish);
   media::PublishBody &body = r.body;
   std::memcpy(body.key, p.key.w, sizeof body.key);
   body.check_hash = p.check_hash;
@@ -277,11 +294,24 @@ void Member<Env>::post_publication(Publication &p) {
   r.block = p.block;
   r.publication = &p;
   mailbox_.post(r.type, &body, sizeof body);
-  outstanding_.push_back(r);
   if (env_.mutant(Mutant::kReuseInDoubt)) {
     hand_.leave_doubt(p.block, false, false);
-    outstanding_.back().block.extent = ~0u;
+    r.block.extent = ~0u;
   }
+}
+
+// Many publications go out in halves of what fits: while the owner decides one half, the other is
+// on its way. One by one, as room appears, each would cost it a wave and a drain.
+template <PoolEnv Env>
+u32 Member<Env>::post_some(Publication *publications, u32 count) {
+  const u32 lines = media::message_lines(sizeof(media::PublishBody));
+  const u32 half = std::max(1u, mailbox_.depth(lines) / 2);
+  u32 room = std::min(mailbox_.room(lines), static_cast<u32>(outstanding_.room()));
+  const bool idle = answered_ == outstanding_.size();  // nothing will come that makes more room
+  if (room < std::min(count, half) && !idle) return 0;
+  room = std::min(room, count);
+  for (u32 i = 0; i < room; ++i) post_publication(publications[i]);
+  return room;
 }
 
 template <PoolEnv Env>
@@ -294,13 +324,10 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
     std::unique_lock guard(mutex_);
     if (!lease_.alive()) return -ESTALE;
     if ((result = bind_owner(deadline))) break;
-    const u32 lines = Mailbox<Env>::lines_for(sizeof(media::PublishBody));
-    const u32 before = posted;
-    while (posted < count && has_room(lines)) {
-      post_publication(publications[posted]);
-      if (++posted == count) outstanding_.back().done = &done;
-    }
-    if (posted > before) mailbox_.ring();
+    const u32 sent = post_some(publications + posted, count - posted);
+    posted += sent;
+    if (posted == count) outstanding_.back().done = &done;
+    if (sent > 0) mailbox_.ring();
     if (posted == count) break;
     if (!pump() && answered_ > 0) accept_answered();
     if (env_.now_ns() >= deadline) result = -ETIMEDOUT;
@@ -337,10 +364,8 @@ int Member<Env>::pending(NsRef ns, const Key &key, u32 duration_ms) {
   body.duration_ms = duration_ms;
   body.ns = ns.id;
   if (!has_room(1)) return -EAGAIN;
-  Request r;
-  r.type = media::MessageType::kPending;
-  mailbox_.post(r.type, &body, sizeof body);
-  outstanding_.push_back(r);
+  mailbox_.post(media::MessageType::kPending, &body, sizeof body);
+  new_request(media::MessageType::kPending);
   mailbox_.ring();
   pump();
   return 0;
@@ -351,10 +376,8 @@ void Member<Env>::flush_touches() {
   if (bound_ && !owner_lost_ && has_room(1) && touched_count_ > 0) {
     media::TouchBody body{};
     std::copy_n(touched_, touched_count_, body.entry);
-    Request r;
-    r.type = media::MessageType::kTouch;
-    mailbox_.post(r.type, &body, sizeof body);
-    outstanding_.push_back(r);
+    mailbox_.post(media::MessageType::kTouch, &body, sizeof body);
+    new_request(media::MessageType::kTouch);
     mailbox_.ring();
   }
   touched_count_ = 0;
@@ -413,10 +436,8 @@ void Member<Env>::unpin(const Pin &pin) {
 template <PoolEnv Env>
 void Member<Env>::post_unpin(const media::UnpinBody &body) {
   if (!bound_ || owner_lost_ || !has_room(1)) return;
-  Request r;
-  r.type = media::MessageType::kUnpin;
-  mailbox_.post(r.type, &body, sizeof body);
-  outstanding_.push_back(r);
+  mailbox_.post(media::MessageType::kUnpin, &body, sizeof body);
+  new_request(media::MessageType::kUnpin);
   mailbox_.ring();
 }
 
@@ -451,10 +472,8 @@ template <PoolEnv Env>
 int Member<Env>::give_back_extent(u32 extent, u64) {
   if (!bound_ || owner_lost_ || !has_room(1)) return -EAGAIN;
   media::ReturnBody body{extent, 0};
-  Request r;
-  r.type = media::MessageType::kReturn;
-  mailbox_.post(r.type, &body, sizeof body);
-  outstanding_.push_back(r);
+  mailbox_.post(media::MessageType::kReturn, &body, sizeof body);
+  new_request(media::MessageType::kReturn);
   mailbox_.ring();
   hand_.remove(extent);  // whatever the answer: it is not used again
   return 0;

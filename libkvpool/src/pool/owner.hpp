@@ -39,7 +39,7 @@ public:
 
   // One round of the serving loop. >0: requests served; 0: idle; -ESTALE: no longer the owner.
   int step();
-  // How long an idle loop may sleep before the next step.
+  // How long ago the last request was served: what the loop around step() rests by.
   u64 idle_ns() const;
   // Takes no further request, and lets a successor know by letting go. The area stays as it is.
   void stop() { serving_ = false; }
@@ -104,9 +104,9 @@ private:
 
   // serving
   u32 poll_members(bool all);
-  void prefetch_keys(const Line *lines, u32 count);
+  class Lookahead;
   u32 serve_member(u32 slot, const Line *lines, u32 count);
-  void handle(u32 slot, const media::Message &head, const u8 *body);
+  void handle(u32 slot, const media::MessageHead &head, const unsigned char *body);
   void answer(u32 slot, media::MessageType type, media::MessageStatus status, const void *body,
               u32 bytes);
   void finish_batch();
@@ -121,8 +121,9 @@ private:
   // decisions
   media::MessageStatus publish(u32 slot, const media::PublishBody &body, bool doubt,
                                media::PublishAnswer &ret);
-  media::MessageStatus insert(const media::PublishBody &body, const IndexMirror::Found &found,
-                              SpaceMap::Spot spot, media::PublishAnswer &ret);
+  media::MessageStatus insert(u32 slot, const media::PublishBody &body,
+                              const IndexMirror::Found &found, SpaceMap::Spot spot,
+                              media::PublishAnswer &ret);
   media::MessageStatus revive(u32 number, media::PublishAnswer &ret);
   void spill_before(const IndexMirror::Found &found, u32 number);
   media::MessageStatus grant(u32 slot, const media::GrantBody &body, media::GrantAnswer &ret);

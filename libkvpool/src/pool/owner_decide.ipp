@@ -97,10 +97,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
       evict(victim);
     }
   }
-  const MessageStatus status = insert(body, found, spot, ret);
-  if (status == MessageStatus::kOk) {
-    tell_sink(Decision::kStored, index_.entry(static_cast<u32>(ret.entry)), slot);
-  }
+  const MessageStatus status = insert(slot, body, found, spot, ret);
   return status;
 }
 
@@ -181,7 +178,7 @@ void Owner<Env>::displace(const IndexMirror::Found &found) {
 }
 
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
+media::MessageStatus Owner<Env>::insert(u32 slot, const media::PublishBody &body,
                                         const IndexMirror::Found &found, SpaceMap::Spot spot,
                                         media::PublishAnswer &ret) {
   const u32 number = free_line(found);
@@ -193,10 +190,10 @@ media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
   }
   spill_before(found, number);
   if (version_number_ >= media::kVersionNumberMax) return media::MessageStatus::kBusy;
-  media::Entry &e = index_.entry(number);
+  // Made here and copied into the mirror: what was just stored to a far line is not read back.
+  media::Entry e{};
   const u8 spill = index_.spill_flag(number);
   const bool tainted = space_.at(spot.extent).record.flags & media::kMapTainted;
-  e = media::Entry{};
   std::memcpy(e.key, body.key, sizeof e.key);
   if (!env_.mutant(Mutant::kVersionRepeats) || version_number_ == 0) ++version_number_;
   e.version = media::make_version(epoch_, version_number_);
@@ -207,14 +204,13 @@ media::MessageStatus Owner<Env>::insert(const media::PublishBody &body,
   e.state = static_cast<u8>(static_cast<u8>(media::EntryState::kPublished) | spill |
                             (tainted ? media::kEntryTainted : 0));
   e.ns = body.ns;
-  index_.retag(number);
   pen_.write_entry(number, e);
+  index_.put(number, e, body.parent);
   space_.attach(spot, number);
-  index_.set_parent(number, body.parent);
-  index_.link(number, body.ns);
   ns_bytes_[body.ns] += room_in(spot.extent);
   ++stats_.publications;
   ret = {number, e.version};
+  tell_sink(Decision::kStored, e, slot);
   return media::MessageStatus::kOk;
 }
 

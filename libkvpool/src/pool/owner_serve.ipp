@@ -11,8 +11,7 @@ inline constexpr u64 kHotNs = 5'000'000;  // a member that asked within this is 
 inline constexpr u32 kDoorbellEvery = 16;       // waves between looks at the doorbells
 inline constexpr u32 kAllRingsEvery = 1024;     // waves between looks at every ring
 inline constexpr u64 kAllRingsNs = 20'000'000;  // and at least this often: doorbells are hints
-inline constexpr u64 kSpinNs = 50'000;
-inline constexpr u64 kIdleSleepMaxNs = 200'000;
+inline constexpr u64 kQuietNs = 50'000;         // after this without a request every wave has bells
 inline constexpr u64 kChoresNs = 500'000;
 inline constexpr u64 kWatchNs = 20'000'000;     // a member that joins is met within this
 
@@ -52,9 +51,7 @@ int Owner<Env>::step() {
 
 template <PoolEnv Env>
 u64 Owner<Env>::idle_ns() const {
-  const u64 idle = env_.now_ns() - last_request_ns_;
-  if (idle < kSpinNs) return 0;
-  return std::min(kIdleSleepMaxNs, idle / 4);
+  return env_.now_ns() - last_request_ns_;
 }
 
 // One wave over the ring heads of members that are hot, and now and then of all; doorbells say who
@@ -63,7 +60,7 @@ template <PoolEnv Env>
 u32 Owner<Env>::poll_members(bool all) {
   auto &mem = env_.memory();
   const u64 now = env_.now_ns();
-  const bool bells = step_count_ % kDoorbellEvery == 0 || now - last_request_ns_ > kSpinNs;
+  const bool bells = step_count_ % kDoorbellEvery == 0 || now - last_request_ns_ > kQuietNs;
   u32 polled[media::kMaxMembers];
   u32 count = 0;
   poll_lines_.clear();
@@ -115,42 +112,67 @@ u32 Owner<Env>::poll_members(bool all) {
 
 static_assert(offsetof(media::PublishBody, key) == 0);
 
-// Publications are random accesses to the mirror: all of a window are brought nearer at once.
+// Publications are random accesses to the mirror. What those further on in the window will touch is
+// brought nearer while this one is decided: first their tags, then, as these say, their lines.
 template <PoolEnv Env>
-void Owner<Env>::prefetch_keys(const Line *lines, u32 count) {
-  Key keys[kWindowMax];
-  u32 n = 0;
-  for (u32 i = 0; i < count; ++i) {
-    const auto msg = media::from_line<media::Message>(lines[i]);
-    if (msg.epoch != epoch_ || msg.index != 0) continue;
-    if (msg.type != static_cast<u8>(media::MessageType::kPublish)) continue;
-    std::memcpy(keys[n].w, msg.body, sizeof keys[n].w);  // a publication begins with its key
-    index_.prefetch_tags(keys[n++].w);
+class Owner<Env>::Lookahead {
+public:
+  Lookahead(const Owner &owner, const Line *lines, u32 count)
+      : owner_(owner), lines_(lines), count_(count) {}
+
+  void reach(u32 at) {
+    for (const u32 end = std::min(count_, at + kTagLines); tags_ < end; ++tags_) {
+      u64 key[4];
+      if (key_of(tags_, key)) owner_.index_.prefetch_tags(key);
+    }
+    for (const u32 end = std::min(count_, at + kEntryLines); entries_ < end; ++entries_) {
+      u64 key[4];
+      if (!key_of(entries_, key)) continue;
+      const u32 number = owner_.index_.prefetch_line(key);
+      owner_.env_.memory().prefetch(owner_.geo_.entry_line(owner_.pen_.area(), number));
+    }
   }
-  for (u32 i = 0; i < n; ++i) index_.prefetch_line(keys[i].w);
-}
+
+private:
+  static constexpr u32 kTagLines = 20, kEntryLines = 10;  // of the ring; a publication has two
+
+  bool key_of(u32 at, u64 *ret_key) const {
+    const Line &line = lines_[at];
+    const u8 type = media::message_head(line).type;
+    if (type != static_cast<u8>(media::MessageType::kPublish) || media::message_index(line) != 0)
+      return false;
+    std::memcpy(ret_key, media::message_body(line), 4 * sizeof(u64));
+    return true;
+  }
+
+  const Owner &owner_;
+  const Line *lines_;
+  u32 count_, tags_ = 0, entries_ = 0;
+};
 
 // Serves whole messages that stand at the head of the ring. Returns how many.
 template <PoolEnv Env>
 u32 Owner<Env>::serve_member(u32 slot, const Line *lines, u32 count) {
   MemberState &m = members_[slot];
   u32 at = 0, served = 0;
-  prefetch_keys(lines, count);
+  Lookahead ahead(*this, lines, count);
   while (at < count) {
-    const auto head = media::from_line<media::Message>(lines[at]);
-    u8 body[media::kMessageLinesMax * media::kMessageBody];
+    ahead.reach(at);
+    const media::MessageHead head = media::message_head(lines[at]);
+    alignas(u64) unsigned char body[media::kMessageLinesMax * media::kMessageBody] = {};
     if (head.epoch != epoch_ && !env_.mutant(Mutant::kIgnoreEpochInRequest)) break;
     if (head.incarnation != m.incarnation && !env_.mutant(Mutant::kIgnoreIncarnation)) break;
-    if (head.sequence != m.next_sequence || head.index != 0) break;
+    if (head.sequence != m.next_sequence || media::message_index(lines[at]) != 0) break;
     if (head.lines == 0 || head.lines > media::kMessageLinesMax || at + head.lines > count) break;
     bool whole = true;
     for (u32 i = 0; i < head.lines && whole; ++i) {
-      const auto part = media::from_line<media::Message>(lines[at + i]);
-      whole = part.sequence == head.sequence && part.index == i && part.epoch == head.epoch &&
-              part.incarnation == head.incarnation &&
+      const Line &line = lines[at + i];
+      const media::MessageHead part = media::message_head(line);
+      whole = part.sequence == head.sequence && media::message_index(line) == i &&
+              part.epoch == head.epoch && part.incarnation == head.incarnation &&
               (env_.mutant(Mutant::kTornRequestAccepted) ||
-               claims_.sealer().intact(lines[at + i], ring_line(m, i), 0));
-      std::memcpy(body + i * media::kMessageBody, part.body, media::kMessageBody);
+               claims_.sealer().intact(line, ring_line(m, i), 0));
+      std::memcpy(body + i * media::kMessageBody, media::message_body(line), media::kMessageBody);
     }
     if (!whole) break;
     handle(slot, head, body);
@@ -182,15 +204,17 @@ bool Owner<Env>::may_serve(const MemberState &m, media::MessageType type) const 
   }
 }
 
+// A request's body where it stands: bytes that were copied into an array of unsigned char are the
+// objects they represent.
 template <class T>
-T body_as(const u8 *body) {
-  T value;
-  std::memcpy(&value, body, sizeof value);
-  return value;
+const T &body_as(const unsigned char *body) {
+  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= alignof(u64));
+  static_assert(sizeof(T) <= media::kMessageLinesMax * media::kMessageBody);
+  return *std::launder(reinterpret_cast<const T *>(body));
 }
 
 template <PoolEnv Env>
-void Owner<Env>::handle(u32 slot, const media::Message &head, const u8 *body) {
+void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned char *body) {
   using media::MessageStatus;
   using media::MessageType;
   const auto type = static_cast<MessageType>(head.type);
@@ -278,27 +302,19 @@ template <PoolEnv Env>
 void Owner<Env>::answer(u32 slot, media::MessageType type, media::MessageStatus status,
                         const void *body, u32 bytes) {
   const MemberState &m = members_[slot];
-  const u32 lines = Mailbox<Env>::lines_for(bytes);
+  const media::MessageHead head{.epoch = epoch_,
+                                .sequence = m.next_sequence,
+                                .incarnation = m.incarnation,
+                                .type = static_cast<u8>(type),
+                                .lines = static_cast<u8>(media::message_lines(bytes)),
+                                .status = static_cast<u8>(status)};
+  const u32 place = (m.next_sequence & (geo_.response_slots - 1u)) * media::kResponseSlotLines;
   // Nothing decided in this batch is off the medium: the answer need not wait for the drain.
   const bool at_once = !pen_.dirty() && returns_.empty() && responses_.empty();
   answered_ = true;
-  for (u32 i = 0; i < lines; ++i) {
-    media::Message msg{};
-    msg.epoch = epoch_;
-    msg.sequence = m.next_sequence;
-    msg.incarnation = m.incarnation;
-    msg.type = static_cast<u8>(type);
-    msg.lines = static_cast<u8>(lines);
-    msg.index = static_cast<u8>(i);
-    msg.status = static_cast<u8>(status);
-    const u32 begin = i * media::kMessageBody;
-    if (begin < bytes) {
-      std::memcpy(msg.body, static_cast<const u8 *>(body) + begin,
-                  std::min(bytes - begin, media::kMessageBody));
-    }
-    const u32 place = (m.next_sequence & (geo_.response_slots - 1u)) * media::kResponseSlotLines;
+  for (u32 i = 0; i < head.lines; ++i) {
+    Line line = media::message_line(head, i, body, bytes);
     const PoolOffset at = m.answers_at + (place + i) * kLineBytes;
-    Line line = media::to_line(msg);
     claims_.sealer().seal(line, at, 0);
     if (at_once) {
       env_.memory().publish_line(at, line);

@@ -18,6 +18,7 @@ public:
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   bool full() const { return size_ == slots_; }
+  std::size_t room() const { return slots_ - size_; }
 
   T &operator[](std::size_t i) { return at_[(first_ + i) & (slots_ - 1)]; }
   const T &operator[](std::size_t i) const { return at_[(first_ + i) & (slots_ - 1)]; }
@@ -26,6 +27,8 @@ public:
 
   // The caller has made sure that it is not full.
   void push_back(const T &value) { (*this)[size_++] = value; }
+  // The same in place: what stood there before is to be overwritten.
+  T &push_stale() { return (*this)[size_++]; }
   void pop_front() {
     ++first_;
     --size_;

@@ -2,6 +2,7 @@
 #include "store/context.hpp"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,17 @@ u64 first_word(const backend::Id128 &id) {
   u64 word;
   std::memcpy(&word, id.data(), sizeof word);
   return word;
+}
+
+// What an owner without requests sleeps before it looks again, by how long there was none. A member
+// that stores large blocks asks every 50 us and a sleep costs about as much: for some milliseconds
+// the owner looks again and again, and lets others run in between (ProcessEnv::sleep_ns below a
+// microsecond); then it sleeps, the longer the longer nothing came.
+u64 rest_ns(u64 idle) {
+  constexpr u64 kSpin = 50'000, kAwake = 2 * kMillisecond;
+  constexpr u64 kShortest = 5'000, kLongest = 200'000;
+  if (idle < kSpin) return 0;
+  return idle < kAwake ? 1 : std::clamp(idle / 1024, kShortest, kLongest);
 }
 
 }  // namespace
@@ -315,6 +327,7 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
     log(LogLevel::kWarning, std::string("no events: ") + std::strerror(-err));
   }
   log(LogLevel::kInfo, address_ + ": serving as owner, epoch " + std::to_string(owner.epoch()));
+  prctl(PR_SET_TIMERSLACK, 1'000ul);  // short sleeps are meant; 0 would be the default of 50 us
   constexpr u64 kNumbersEvery = 10 * kMillisecond;
   u64 numbers_due = 0;
   int result = 0;
@@ -333,11 +346,12 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
       break;
     }
     if (served > 0) continue;
-    if (const u64 idle = owner.idle_ns(); idle > 0) {
-      env_->sleep_ns(idle);
+    if (const u64 rest = rest_ns(owner.idle_ns()); rest > 0) {
+      env_->sleep_ns(rest);
       steps |= 63;  // slow steps look at the end each time
     }
   }
+  prctl(PR_SET_TIMERSLACK, 0ul);
   publish_owner_numbers(owner);
   owner.stop();
   const bool over = result == 0 || member_->claims().read().gone;

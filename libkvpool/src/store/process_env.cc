@@ -31,6 +31,11 @@ ProcessEnv::ProcessEnv(backend::Backend &backend)
     : backend_(backend), memory_(mappings(backend)), random_(random_start()) {}
 
 void ProcessEnv::sleep_ns(u64 ns) noexcept {
+  constexpr u64 kYieldBelowNs = 1'000;  // no timer is that exact
+  if (ns < kYieldBelowNs) {
+    sched_yield();
+    return;
+  }
   const timespec t{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
   nanosleep(&t, nullptr);
 }

@@ -320,7 +320,7 @@ private:
     line.shard = static_cast<u16>(shard);
     line.shard_count = static_cast<u16>(layout.shape().shards());
     const PoolOffset at = layout.check_line(segment);
-    Line raw = media::to_line(line);
+    Line raw = media::line_of(line);
     member_.claims().sealer().seal(raw, at, 0);
     mem().publish_line(at, raw);
     scratch.touch(at);
