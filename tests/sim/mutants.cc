@@ -93,7 +93,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kActivateBeforeDrain, "activate-before-drain", "7",
      "the copied area is on the medium before it is activated", "index-crash,rivals"},
     {pool::Mutant::kFillActiveArea, "fill-active-area", "7",
-     "a candidate fills the area its own active does not name", "handover"},
+     "a candidate fills the area its own active does not name", "owner-faults,handover"},
     {pool::Mutant::kEpochFromActive, "epoch-from-active", "7",
      "an epoch above all that were claimed", "rivals,owner-faults"},
     {pool::Mutant::kIgnoreRival, "ignore-rival", "7", "a higher claim stops the candidate",
