@@ -328,6 +328,7 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
     posted += sent;
     if (posted == count) outstanding_.back().done = &done;
     if (sent > 0) mailbox_.ring();
+    if (sent > 0 && answered_ > 0) accept_answered();  // while the owner is at it
     if (posted == count) break;
     if (!pump() && answered_ > 0) accept_answered();
     if (env_.now_ns() >= deadline) result = -ETIMEDOUT;

@@ -134,7 +134,7 @@ public:
   }
 
 private:
-  static constexpr u32 kTagLines = 20, kEntryLines = 10;  // of the ring; a publication has two
+  static constexpr u32 kTagLines = 28, kEntryLines = 16;  // of the ring; a publication has two
 
   bool key_of(u32 at, u64 *ret_key) const {
     const Line &line = lines_[at];
