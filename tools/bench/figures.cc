@@ -59,6 +59,12 @@ constexpr FigureSpec kFigures[] = {
      make_entries},
     {"scale_members", "scale", "us", kLower, kRatio, 1.2, 1.2,
      "lookup and put with 64 members, the one that grows more", "with 1", make_members},
+    {"takeover", "takeover", "ms", kLower, kValue, 100, 100,
+     "from the suspicion to the first request served, 2 million entries",
+     "the same lines read bare", make_takeover},
+    {"takeover_read_gap", "takeover", "us", kLower, kRatio, 10, 10,
+     "longest gap between two reads of blocks during a take-over",
+     "gap that one in a thousand exceeds in an idle store", make_takeover},
 };
 
 double quantile(std::vector<double> &sorted, double share) {

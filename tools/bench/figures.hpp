@@ -85,5 +85,6 @@ std::unique_ptr<Group> make_lookup(const Effort &effort);      // lookup_keys
 std::unique_ptr<Group> make_roundtrips(const Effort &effort);  // roundtrips_*
 std::unique_ptr<Group> make_entries(const Effort &effort);     // scale_entries
 std::unique_ptr<Group> make_members(const Effort &effort);     // scale_members
+std::unique_ptr<Group> make_takeover(const Effort &effort);    // takeover*
 
 }  // namespace kvpool::tools::bench

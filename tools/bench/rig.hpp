@@ -84,6 +84,8 @@ public:
   int checked_call(int result, const char *what) const;
   // Takes blocks away and waits until their room can be used again.
   void remove(const std::vector<kvpool_key> &keys) const;
+  // From now on nobody serves.
+  void end_owner() { owner_ = Child(); }
 
 private:
   PoolFile file_;

@@ -102,6 +102,17 @@ public:
     }
     return mask;
   }
+  void seal4(Line lines[4], PoolOffset first, u32 epoch) const {
+    u32 seeds[4];
+    const Line *at[4];
+    for (u32 i = 0; i < 4; ++i) {
+      seeds[i] = seed(first + i * kLineBytes, epoch);
+      at[i] = &lines[i];
+    }
+    u32 crc[4];
+    crc4(seeds, at, crc);
+    for (u32 i = 0; i < 4; ++i) store_crc(lines[i], crc[i]);
+  }
   // Four lines anywhere, each with its own place.
   u32 intact4(const Line *const lines[4], const PoolOffset addr[4], u32 epoch) const {
     u32 seeds[4];

@@ -32,6 +32,15 @@ public:
   void write_entry(u64 number, const media::Entry &entry) {
     write_line(geo_.entry_line(area_, number), media::to_line(entry));
   }
+  // Entries of a whole group, sealed side by side.
+  void write_group(u64 first, Line *lines) {
+    const PoolOffset at = geo_.entry_line(area_, first);
+    sealer_.seal4(lines, at, epoch_);
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      env_.memory().publish_line(at + i * kLineBytes, lines[i]);
+    }
+    last_ = at + (media::kGroupLines - 1) * kLineBytes;
+  }
   // Only the last word of the entry changed: state, flags, CRC.
   void write_entry_state(u64 number, const media::Entry &entry) {
     const PoolOffset at = geo_.entry_line(area_, number);

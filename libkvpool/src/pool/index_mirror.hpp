@@ -28,16 +28,59 @@ public:
     u64 group_first = 0, group_second = 0;
   };
 
-  void reset(u64 groups, u32 namespaces) {
+  // Memory for so many groups, faulted in: what a standby can do before it is needed.
+  void prepare(u64 groups) {
+    if (groups_ == groups) return;
+    lines_ = BigArray<Group>(groups);
     groups_ = groups;
-    lines_ = BigArray<Group>(groups);  // zeros: no line is taken
+    constexpr u64 kStep = std::max<u64>(1, 4096 / sizeof(Group));
+    for (u64 g = 0; g < groups; g += kStep) lines_[g].tag[0] = 0;
+  }
+
+  // ---- the scan of a take-over: reset(), place() for every line, join(), scanned() ----
+
+  void reset(u64 groups, u32 namespaces) {
+    prepare(groups);
     lists_.assign(namespaces, List{});
-    for (u64 g = 0; g < groups; ++g) {
-      for (media::Entry &e : lines_[g].entry) e.state = static_cast<u8>(media::EntryState::kEmpty);
-      std::fill_n(lines_[g].aux, media::kGroupLines, Aux{});
-    }
     clock_ = 0;
   }
+
+  // A line as it was scanned. Threads may place lines of different groups at the same time.
+  void place(u64 n, const media::Entry &e) {
+    Group &g = lines_[n / media::kGroupLines];
+    const u32 i = n % media::kGroupLines;
+    g.entry[i] = e;
+    g.tag[i] = e.entry_state() == media::EntryState::kEmpty ? 0 : tag_of(e.key);
+    if (i == 0 && (e.state & media::kEntrySpill)) g.tag[0] |= kSpills;
+    g.aux[i] = Aux{};
+  }
+
+  // A list being made of lines in ascending order, the last one in front; later joined to the one
+  // of its namespace.
+  struct Chain {
+    u32 head = kNoEntry, tail = kNoEntry;
+    u64 count = 0;
+  };
+  void chain(u32 n, u32 ns, Chain &chain) {
+    Aux &a = aux(n);
+    a.list = static_cast<u16>(ns);
+    a.linked = 1;
+    a.stamp = n + 1;
+    a.next = chain.head;
+    if (chain.head != kNoEntry) aux(chain.head).prev = n;
+    chain.head = n;
+    if (chain.tail == kNoEntry) chain.tail = n;
+    ++chain.count;
+  }
+  void join(u32 ns, const Chain &chain) {
+    if (chain.count == 0) return;
+    List &list = lists_[ns];
+    aux(chain.tail).next = list.head;
+    (list.head == kNoEntry ? list.tail : aux(list.head).prev) = chain.tail;
+    list.head = chain.head;
+    list.count += chain.count;
+  }
+  void scanned() { clock_ = static_cast<u32>(count()); }
 
   u64 groups() const { return groups_; }
   u64 count() const { return groups_ * media::kGroupLines; }

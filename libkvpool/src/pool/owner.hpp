@@ -33,6 +33,9 @@ public:
         options_(options),
         pen_(env, geo_, claims_.sealer()) {}
 
+  // Memory for the mirror of the store as it is now, faulted in, so that a take-over need not wait
+  // for it. Optional; what a standby does while it has time.
+  void prepare() { index_.prepare(claims_.read().active.index_groups); }
   // Claims, settles, scans, copies forward, activates (proto 7). The caller holds the lock of the
   // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on.
   int take_over(u32 standby_slot);
@@ -99,7 +102,7 @@ private:
   void scan_entries(PoolOffset base, u32 base_epoch);
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
-  void adopt_entry(u32 number);
+  class EntryScan;
   void first_members();
 
   // serving
@@ -138,7 +141,6 @@ private:
   bool decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
                       media::PublishAnswer &ret);
   bool overtaken(const media::PublishBody &body) const;
-  void note_version(u64 version);
   void report_end(u32 slot);
   void return_extent(u32 slot, u32 extent);
   void release(u32 extent, bool tainted);
@@ -199,8 +201,6 @@ private:
   std::vector<PoolOffset> poll_lines_;     // of the wave being made
   std::vector<Response> responses_;
   std::unordered_map<u32, u64> scanned_version_;  // highest of each earlier epoch when taken over
-  u32 scanned_epoch_ = 0;                         // the one looked at last, and its place above
-  u64 *scanned_highest_ = nullptr;
   bool answered_ = false;                  // something was, since the last finish_batch()
   std::vector<std::pair<u32, u32>> returns_;  // slot, extent: map words after the entry lines
   u32 standby_ = 0;
@@ -225,5 +225,6 @@ private:
 #include "pool/owner_decide.ipp"
 #include "pool/owner_evict.ipp"
 #include "pool/owner_members.ipp"
+#include "pool/owner_scan.ipp"
 #include "pool/owner_serve.ipp"
 #include "pool/owner_take_over.ipp"

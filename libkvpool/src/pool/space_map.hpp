@@ -4,10 +4,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <memory>
 #include <vector>
 
+#include "arch/prefetch.hpp"
 #include "media/layout.hpp"
 #include "pool/types.hpp"
 
@@ -100,6 +102,31 @@ public:
     ++e.used;
     update_free(spot.extent);
     return true;
+  }
+
+  // ---- attaching many, from several threads: open_blocks(), attach_shared(), count_blocks() ----
+
+  // Room to note entries in every extent that is cut into blocks.
+  void open_blocks() {
+    for (Extent &e : extents_) {
+      const u32 n = blocks(e.record.size_class);
+      if (n > 0 && !e.entry_of) e.entry_of = std::make_unique<u32[]>(n);
+    }
+  }
+  void prefetch_spot(Spot spot) const {
+    if (spot) prefetch_local(&extents_[spot.extent].entry_of[spot.index]);
+  }
+  // As attach(); what is free is counted later.
+  bool attach_shared(Spot spot, u32 entry) {
+    Extent &e = extents_[spot.extent];
+    u32 nobody = 0;
+    std::atomic_ref<u32> slot(e.entry_of[spot.index]);
+    if (!slot.compare_exchange_strong(nobody, entry + 1, std::memory_order_relaxed)) return false;
+    std::atomic_ref<u16>(e.used).fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  void count_blocks() {
+    for (u32 x = 0; x < count(); ++x) update_free(x);
   }
 
   // The entry is cleared: its block is free as soon as the owner holds the extent.

@@ -4,7 +4,13 @@
 #include <sched.h>
 #include <sys/random.h>
 
+#include <algorithm>
+#include <exception>
+#include <system_error>
+#include <thread>
 #include <vector>
+
+#include "store/quiet_threads.hpp"
 
 namespace kvpool::store {
 
@@ -38,6 +44,41 @@ void ProcessEnv::sleep_ns(u64 ns) noexcept {
   }
   const timespec t{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
   nanosleep(&t, nullptr);
+}
+
+u32 ProcessEnv::scan_threads() const noexcept {
+  constexpr int kMost = 8;  // more read no faster than one link to the pool can bring
+  cpu_set_t mine;
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) return 1;
+  return static_cast<u32>(std::clamp(CPU_COUNT(&mine), 1, kMost));
+}
+
+void ProcessEnv::in_parallel(u32 n, const std::function<void(u32)> &f) {
+  std::vector<std::exception_ptr> thrown(n);
+  const auto run = [&](u32 i) noexcept {
+    try {
+      f(i);
+    } catch (...) {
+      thrown[i] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  threads.reserve(n);
+  {
+    const QuietThreads quiet;
+    for (u32 i = 1; i < n; ++i) {
+      try {
+        threads.emplace_back(run, i);
+      } catch (const std::system_error &) {
+        run(i);  // no thread to be had: it takes longer
+      }
+    }
+  }
+  run(0);
+  for (std::thread &thread : threads) thread.join();
+  for (const std::exception_ptr &e : thrown) {
+    if (e) std::rethrow_exception(e);
+  }
 }
 
 void ProcessEnv::relax_slowly(u32 index) noexcept {

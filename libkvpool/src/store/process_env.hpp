@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <ctime>
 #include <mutex>
 
@@ -39,6 +40,10 @@ public:
   }
 
   void sleep_ns(u64 ns) noexcept;
+
+  // A scan's work, f(0) to f(n - 1), a thread each. What one throws is thrown here.
+  u32 scan_threads() const noexcept;
+  void in_parallel(u32 n, const std::function<void(u32)> &f);
 
   // A wait polls hot at first, since an answer takes about a microsecond; then gives the processor
   // to whoever may be about to answer; then backs off to 20 us (proto 12).

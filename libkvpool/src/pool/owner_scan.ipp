@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scan of a take-over (proto 7): every line of the base area is read from the medium, verified,
+// taken into the mirror and copied forward into the own area. Entries are nearly all of it and are
+// scanned in parts, a thread each where the environment has threads.
+#pragma once
+
+namespace kvpool::pool {
+
+inline constexpr u64 kScanWindow = 512;            // lines that share a pair of fences
+inline constexpr u64 kScanPartLines = 128 * 1024;  // not worth a thread below
+
+template <PoolEnv Env>
+int Owner<Env>::scan(const ClaimView &base) {
+  const PoolOffset area = geo_.area_at(base.active_slot, base.active.area);
+  const u32 epoch = base.highest_active;
+  if (base.active.index_groups == 0 || base.active.index_groups > geo_.index_groups_max) {
+    return -EUCLEAN;
+  }
+  grace_.clear();
+  grace_pinned_.clear();
+  pins_.clear();
+  pendings_.clear();
+  grace_bytes_ = version_number_ = 0;
+  scanned_version_.clear();
+  if (int err = scan_regions(area, epoch)) return err;
+  scan_namespaces(area, epoch);
+  index_.reset(base.active.index_groups, static_cast<u32>(ns_.size()));
+  scan_map(area, epoch);
+  repair_runs();
+  scan_entries(area, epoch);
+  return 0;
+}
+
+// Acquires and loads consecutive lines; a torn one gets a second look.
+template <PoolEnv Env>
+void Owner<Env>::load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good) {
+  auto &mem = env_.memory();
+  mem.begin_wave();
+  if (!env_.mutant(Mutant::kScanWithoutAcquire)) {
+    flush_groups(mem, &from, 1, lines);
+  }
+  mem.end_wave();
+  for (u64 i = 0; i < lines; ++i) ret_good[i] = mem.load_line(from + i * kLineBytes, ret_lines[i]);
+}
+
+template <PoolEnv Env>
+int Owner<Env>::scan_regions(PoolOffset base, u32 base_epoch) {
+  Line lines[media::kRegionTableLines];
+  bool good[media::kRegionTableLines];
+  load_window(base, media::kRegionTableLines, lines, good);
+  for (u32 i = 0; i < media::kRegionTableLines; ++i) {
+    const PoolOffset at = geo_.region_line(base, i);
+    if (!good[i] || !claims_.sealer().intact(lines[i], at, base_epoch)) return -EUCLEAN;
+  }
+  media::RegionTable regions;
+  if (int err = media::decode_regions(lines, geo_, regions, nullptr)) return err;
+  space_.reset(regions);
+  for (u32 i = 0; i < media::kRegionTableLines; ++i) {
+    pen_.write_line(geo_.region_line(pen_.area(), i), lines[i]);
+  }
+  return 0;
+}
+
+template <PoolEnv Env>
+void Owner<Env>::scan_namespaces(PoolOffset base, u32 base_epoch) {
+  ns_.assign(geo_.namespace_lines, media::NamespaceLine{});
+  ns_bytes_.assign(geo_.namespace_lines, 0);
+  std::vector<Line> lines(kScanWindow);
+  const auto good = std::make_unique<bool[]>(kScanWindow);
+  for (u32 first = 0; first < geo_.namespace_lines; first += kScanWindow) {
+    const u32 n = std::min<u32>(kScanWindow, geo_.namespace_lines - first);
+    load_window(geo_.ns_line(base, first), n, lines.data(), good.get());
+    for (u32 i = 0; i < n; ++i) {
+      const u32 id = first + i;
+      const PoolOffset at = geo_.ns_line(base, id);
+      if (!good[i] || !claims_.sealer().intact(lines[i], at, base_epoch)) {
+        load_window(at, 1, &lines[i], &good[i]);  // torn while it was read? a second look
+      }
+      if (good[i] && claims_.sealer().intact(lines[i], at, base_epoch)) {
+        ns_[id] = media::from_line<media::NamespaceLine>(lines[i]);
+      } else {
+        env_.mark("scan_ns_unreadable");
+        ns_[id].flags = 0;  // not empty: what stands behind it must still be found
+      }
+      pen_.write_ns(id, ns_[id]);
+    }
+  }
+}
+
+template <PoolEnv Env>
+void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
+  auto &mem = env_.memory();
+  constexpr u32 kWindow = kScanWindow * media::kMapRecordsPerLine;
+  for (u32 first = 0; first < space_.count(); first += kWindow) {
+    const u32 end = std::min(space_.count(), first + kWindow);
+    mem.acquire(geo_.map_word(base, first), u64{end - first} * sizeof(u64));
+    for (u32 i = first; i < end; ++i) {
+      const PoolOffset at = geo_.map_word(base, i);
+      media::MapRecord record{media::kHolderFormer, 0, media::kClassNone, 0, 0};
+      u64 word = 0;
+      if (!mem.load_word(at, word) ||
+          !claims_.sealer().unpack_map(word, at, base_epoch, record)) {
+        env_.mark("scan_map_unreadable");
+        ++stats_.unreadable_map_words;
+        record = {media::kHolderFormer, 0, media::kClassNone, 0, 0};
+      }
+      space_.set_record(i, record);
+      pen_.write_map(i, record);
+    }
+  }
+}
+
+// A crash between the words of a run leaves tails without a head: they are free (proto 8).
+template <PoolEnv Env>
+void Owner<Env>::repair_runs() {
+  bool in_run = false;
+  u8 holder = 0;
+  for (u32 x = 0; x < space_.count(); ++x) {
+    const media::MapRecord record = space_.at(x).record;
+    if (record.flags & media::kMapRunHead) {
+      in_run = true;
+      holder = record.holder;
+    } else if (record.flags & media::kMapRunTail) {
+      if (in_run && record.holder == holder) continue;
+      env_.mark("run_tail_repaired");
+      set_map(x, {media::kHolderOwner, 0, media::kClassNone, 0, 0});
+      in_run = false;
+    } else {
+      in_run = false;
+    }
+  }
+}
+
+// A share of the index: consecutive groups, scanned by one thread, told to the owner by merge().
+template <PoolEnv Env>
+class Owner<Env>::EntryScan {
+public:
+  // Lines [first, end) of the base area.
+  EntryScan(Owner &owner, PoolOffset base, u32 base_epoch, u64 first, u64 end)
+      : owner_(owner), base_(base), base_epoch_(base_epoch), first_(first), end_(end),
+        pen_(owner.env_, owner.geo_, owner.claims_.sealer()), chains_(owner.ns_.size()),
+        ns_bytes_(owner.ns_.size()), lines_(kScanWindow), spots_(kScanWindow) {
+    pen_.open(owner.pen_.area(), owner.epoch_);
+  }
+
+  // While a window is worked on, the next one is flushed.
+  void run() {
+    auto &mem = owner_.env_.memory();
+    begin(first_);
+    mem.end_wave();
+    for (u64 at = first_; at < end_; at += kScanWindow) {
+      const u32 n = static_cast<u32>(std::min(kScanWindow, end_ - at));
+      for (u32 i = 0; i < n; ++i) good_[i] = mem.load_line(base_line(at + i), lines_[i]);
+      begin(at + n);
+      verify(at, n);
+      for (u32 i = 0; i < n; ++i) locate(at, i);
+      for (u32 i = 0; i < n; ++i) adopt(static_cast<u32>(at + i), i);
+      for (u32 i = 0; i < n; i += media::kGroupLines) pen_.write_group(at + i, &lines_[i]);
+      mem.end_wave();
+    }
+    if (!owner_.env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
+  }
+
+  // In the order of the parts, by the owner's thread.
+  void merge() {
+    for (u32 ns = 0; ns < chains_.size(); ++ns) {
+      owner_.index_.join(ns, chains_[ns]);
+      owner_.ns_bytes_[ns] += ns_bytes_[ns];
+    }
+    for (const Grace &g : graces_) {
+      owner_.grace_.push_back(g);
+      owner_.grace_bytes_ += owner_.entry_bytes(owner_.index_.entry(g.entry));
+    }
+    owner_.pendings_.insert(owner_.pendings_.end(), pendings_.begin(), pendings_.end());
+    for (const auto &[epoch, version] : versions_) {
+      u64 &highest = owner_.scanned_version_[epoch];
+      highest = std::max(highest, version);
+    }
+    owner_.stats_.unreadable_entries += unreadable_;
+  }
+
+private:
+  PoolOffset base_line(u64 number) const { return owner_.geo_.entry_line(base_, number); }
+
+  void begin(u64 at) {
+    auto &mem = owner_.env_.memory();
+    mem.begin_wave();
+    if (at >= end_ || owner_.env_.mutant(Mutant::kScanWithoutAcquire)) return;
+    const PoolOffset from = base_line(at);
+    flush_groups(mem, &from, 1, std::min(kScanWindow, end_ - at));
+  }
+
+  // Unreadable lines become empty ones. What stood there is dropped; its block stays out of use
+  // until all reports are in, as every block does.
+  void verify(u64 at, u32 n) {
+    const media::Sealer &sealer = owner_.claims_.sealer();
+    for (u32 group = 0; group < n; group += media::kGroupLines) {
+      const u32 mask = sealer.intact4(&lines_[group], base_line(at + group), base_epoch_);
+      for (u32 i = group; i < group + media::kGroupLines; ++i) {
+        if (good_[i] && (mask >> (i - group) & 1)) continue;
+        const PoolOffset place = base_line(at + i);
+        owner_.load_window(place, 1, &lines_[i], &good_[i]);  // torn while it was read? once more
+        if (good_[i] && sealer.intact(lines_[i], place, base_epoch_)) continue;
+        owner_.env_.mark("scan_entry_unreadable");
+        ++unreadable_;
+        set_empty(i, i == group);
+      }
+    }
+  }
+  void set_empty(u32 i, bool spill) {
+    media::Entry entry{};
+    entry.state = static_cast<u8>(media::EntryState::kEmpty);
+    if (spill) entry.state |= media::kEntrySpill;
+    lines_[i] = media::to_line(entry);
+  }
+
+  static bool has_block(media::EntryState state) {
+    return state != media::EntryState::kEmpty && state != media::EntryState::kPending;
+  }
+  void locate(u64, u32 i) {
+    const auto entry = media::from_line<media::Entry>(lines_[i]);
+    spots_[i] = {};
+    if (!has_block(entry.entry_state())) return;
+    spots_[i] = owner_.space_.locate(entry.locator() * media::kLocatorUnit);
+    owner_.space_.prefetch_spot(spots_[i]);
+  }
+
+  // Takes what the former owner knew of an entry into the mirror; graces start anew.
+  void adopt(u32 number, u32 i) {
+    auto entry = media::from_line<media::Entry>(lines_[i]);
+    const media::EntryState state = entry.entry_state();
+    bool attached = false;
+    if (has_block(state)) {
+      note_version(entry.version);
+      attached = spots_[i] && owner_.space_.attach_shared(spots_[i], number);
+      if (!attached) {
+        owner_.env_.mark("scan_entry_refused");
+        ++unreadable_;
+        set_empty(i, entry.state & media::kEntrySpill);
+      } else if (state != media::EntryState::kPublished &&
+                 owner_.env_.mutant(Mutant::kAdoptDropsHidden)) {
+        owner_.space_.detach(spots_[i]);
+        attached = false;
+        set_empty(i, false);
+      }
+      if (!attached) entry = media::from_line<media::Entry>(lines_[i]);
+    }
+    owner_.index_.place(number, entry);
+    if (state == media::EntryState::kPending) pendings_.push_back(number);
+    if (!attached) return;
+    if (state == media::EntryState::kPublished) {
+      const u32 ns = entry.ns < chains_.size() ? entry.ns : 0;
+      const bool cleared = entry.version <= owner_.ns_[ns].clear_version;
+      const u32 list = cleared ? kClearedList : ns;
+      owner_.index_.chain(number, list, chains_[list]);
+      ns_bytes_[ns] += owner_.room_in(spots_[i].extent);
+    } else {
+      graces_.push_back({owner_.env_.now_ns() + u64{owner_.geo_.grace_us} * 1000, number,
+                         owner_.index_.stamp(number)});
+    }
+  }
+
+  void note_version(u64 version) {
+    const u32 epoch = static_cast<u32>(version >> 40);
+    if (epoch != version_epoch_ || !highest_) {
+      version_epoch_ = epoch;
+      highest_ = &versions_[epoch];
+    }
+    *highest_ = std::max(*highest_, version);
+  }
+
+  Owner &owner_;
+  const PoolOffset base_;
+  const u32 base_epoch_;
+  const u64 first_, end_;
+  AreaWriter<Env> pen_;
+  std::vector<IndexMirror::Chain> chains_;  // by namespace
+  std::vector<u64> ns_bytes_;
+  std::vector<Grace> graces_;
+  std::vector<u32> pendings_;
+  std::unordered_map<u32, u64> versions_;  // highest of each epoch
+  u32 version_epoch_ = 0;
+  u64 *highest_ = nullptr;
+  u64 unreadable_ = 0;
+  std::vector<Line> lines_;
+  std::vector<SpaceMap::Spot> spots_;
+  bool good_[kScanWindow]{};
+};
+
+template <PoolEnv Env>
+void Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch) {
+  const u64 groups = index_.groups();
+  u64 count = 2;  // without threads too: joining parts is part of what is simulated
+  if constexpr (requires { env_.scan_threads(); }) {
+    count = std::clamp<u64>(index_.count() / kScanPartLines, 1, env_.scan_threads());
+  }
+  count = std::min(count, groups);
+  space_.open_blocks();
+  std::vector<EntryScan> parts;
+  parts.reserve(count);
+  for (u64 p = 0; p < count; ++p) {
+    const u64 first = groups * p / count * media::kGroupLines;
+    const u64 end = groups * (p + 1) / count * media::kGroupLines;
+    parts.emplace_back(*this, base, base_epoch, first, end);
+  }
+  if constexpr (requires { env_.in_parallel(u32{}, [](u32) {}); }) {
+    env_.in_parallel(static_cast<u32>(count), [&](u32 p) { parts[p].run(); });
+  } else {
+    for (EntryScan &part : parts) part.run();
+  }
+  space_.count_blocks();
+  for (EntryScan &part : parts) part.merge();
+  index_.scanned();
+}
+
+}  // namespace kvpool::pool
