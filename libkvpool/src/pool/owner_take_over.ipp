@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Take-over (proto 7): claim, settle, scan the base area (owner_scan.ipp), copying it forward into
-// the own free area, look once more, activate. Opening a store whose owner is gone is the same thing.
+// the own free area, look once more, activate. Opening a store whose owner is gone is the same
+// thing.
 #pragma once
 
 namespace kvpool::pool {
