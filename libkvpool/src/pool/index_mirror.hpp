@@ -29,18 +29,24 @@ public:
   };
 
   // Memory for so many groups, faulted in: what a standby can do before it is needed.
-  void prepare(u64 groups) {
+  // Calls `meanwhile` now and then.
+  template <class F>
+  void prepare(u64 groups, F &&meanwhile) {
     if (groups_ == groups) return;
     lines_ = BigArray<Group>(groups);
     groups_ = groups;
-    constexpr u64 kStep = std::max<u64>(1, 4096 / sizeof(Group));
-    for (u64 g = 0; g < groups; g += kStep) lines_[g].tag[0] = 0;
+    constexpr u64 kPage = 4096 / sizeof(Group), kStretch = kPage * 2048;
+    for (u64 g = 0; g < groups; g += kPage) {
+      lines_[g].tag[0] = 0;
+      if (g % kStretch == 0) meanwhile();
+    }
   }
 
   // ---- the scan of a take-over: reset(), place() for every line, join(), scanned() ----
 
-  void reset(u64 groups, u32 namespaces) {
-    prepare(groups);
+  template <class F>
+  void reset(u64 groups, u32 namespaces, F &&meanwhile) {
+    prepare(groups, meanwhile);
     lists_.assign(namespaces, List{});
     clock_ = 0;
   }

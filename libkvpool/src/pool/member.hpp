@@ -177,6 +177,8 @@ private:
   void grant_ahead(u8 size_class);
   int refresh_session();
   int bind_owner(u64 deadline);
+  int bind_slice(u64 deadline);
+  int make_room();
   int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer,
            const HeldPin *pin = nullptr);
   void post_publication(Publication &publication);
@@ -218,6 +220,7 @@ private:
   typename Env::Mutex mutex_;
   u32 grants_under_way_ = 0;  // in outstanding_
   bool ahead_done_ = true;    // no grant that nobody waits for yet is under way
+  u8 ahead_class_ = 0;
   u64 granted_ns_ = 0;        // when the last grant was accepted
   Mailbox<Env> mailbox_;
   Answer answers_[kTakeAtOnce];  // room for those just taken

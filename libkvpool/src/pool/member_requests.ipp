@@ -7,6 +7,7 @@ namespace kvpool::pool {
 
 inline constexpr u32 kAcceptBatch = 32;            // answered publications that share one accept
 inline constexpr u64 kOwnerCheckNs = 2'000'000;    // how often a waiter looks at the claims
+inline constexpr u64 kBindSliceNs = 20'000'000;    // for which one caller keeps others from a bind
 inline constexpr u64 kGrantAheadNs = 2'000'000;    // who asked within this will ask again
 inline constexpr u64 kBusyFirstNs = 50'000;        // waits between tries while graces run
 inline constexpr u64 kBusyLongestNs = 2'000'000;
@@ -136,6 +137,21 @@ int Member<Env>::wait_for(const bool &done, u64 deadline) {
   }
 }
 
+// Others wait for the mutex while one caller binds: not until that one's deadline.
+template <PoolEnv Env>
+int Member<Env>::bind_slice(u64 deadline) {
+  return bind_owner(std::min(deadline, env_.now_ns() + kBindSliceNs));
+}
+
+// What is under way fills the rings: takes answers, and looks at the owner now and then. Mutex
+// held. 0, or -ESTALE; there may be room now, or the owner may turn out to be lost.
+template <PoolEnv Env>
+int Member<Env>::make_room() {
+  if (!pump() && answered_ > 0) accept_answered();
+  if (env_.now_ns() - owner_checked_ns_ <= kOwnerCheckNs) return 0;
+  return !lease_.alive() || check_owner() == -ESTALE ? -ESTALE : 0;
+}
+
 // One request whose answer the caller needs, asked again of each new owner until the deadline.
 template <PoolEnv Env>
 int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 deadline,
@@ -144,14 +160,20 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
     bool done = false;
     Answer answer;
     {
-      std::lock_guard guard(mutex_);
-      if (int err = bind_owner(deadline)) return err;
-      while (!has_room(media::message_lines(bytes))) {
-        if (!pump()) env_.relax(0);
-        if (answered_ > 0 && !accept_answered()) break;
-        if (env_.now_ns() >= deadline) return -ETIMEDOUT;
+      std::unique_lock guard(mutex_);
+      if (int err = bind_slice(deadline)) {
+        if (err != -EAGAIN || env_.now_ns() >= deadline) return err;
+        guard.unlock();
+        env_.sleep_ns(kMs / 2);
+        continue;
       }
-      if (owner_lost_) continue;
+      if (!has_room(media::message_lines(bytes))) {
+        if (int err = make_room()) return err;
+        guard.unlock();
+        if (env_.now_ns() >= deadline) return -ETIMEDOUT;
+        env_.relax(0);
+        continue;
+      }
       mailbox_.post(type, body, bytes);
       Request &r = new_request(type);
       r.answer = &answer;
@@ -214,6 +236,7 @@ void Member<Env>::grant_ahead(u8 size_class) {
   r.grant = body;
   r.done = &ahead_done_;
   ahead_done_ = false;
+  ahead_class_ = size_class;
   mailbox_.ring();
 }
 
@@ -228,6 +251,7 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
                       ? static_cast<u32>(media::run_extents(block_bytes, geo_.extent_bytes()))
                       : 0;
   u32 got = 0;
+  bool waited = false;
   for (;;) {
     bool coming = false;
     {
@@ -236,10 +260,13 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
       if (answered_ >= kAcceptBatch) accept_answered();
       while (got < count && hand_.take(cls, run, geo_.extent_bytes(), ret_blocks[got])) ++got;
       if (got == count) grant_ahead(cls);
-      coming = !ahead_done_;
+      coming = !ahead_done_ && ahead_class_ == cls && !waited;
     }
     if (got == count) return static_cast<int>(got);
-    if (coming && wait_for(ahead_done_, deadline) == 0) continue;
+    if (coming && wait_for(ahead_done_, deadline) == 0) {
+      waited = true;  // others may have been quicker: the next extent is one's own
+      continue;
+    }
     const int err = grant(cls, run, deadline, /*wait_while_busy=*/got == 0);
     if (err == 0) continue;
     if (got == 0) return err;
@@ -322,8 +349,18 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
   for (u32 i = 0; i < count; ++i) publications[i].result = -EINPROGRESS;
   while (posted < count && result == 0) {
     std::unique_lock guard(mutex_);
-    if (!lease_.alive()) return -ESTALE;
-    if ((result = bind_owner(deadline))) break;
+    if (!lease_.alive()) {
+      result = -ESTALE;
+      break;
+    }
+    result = bind_slice(deadline);
+    if (result == -EAGAIN && env_.now_ns() < deadline) {
+      result = 0;
+      guard.unlock();
+      env_.sleep_ns(kMs / 2);
+      continue;
+    }
+    if (result != 0) break;
     const u32 sent = post_some(publications + posted, count - posted);
     posted += sent;
     if (posted == count) outstanding_.back().done = &done;
@@ -338,8 +375,13 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
   while (result == 0 && !done) {
     result = wait_for(done, deadline);
     if (result != -EAGAIN) break;
-    std::lock_guard guard(mutex_);
-    result = bind_owner(deadline);  // the new owner resolves what is in doubt
+    {
+      std::lock_guard guard(mutex_);
+      result = bind_slice(deadline);  // the new owner resolves what is in doubt
+    }
+    if (result != -EAGAIN || env_.now_ns() >= deadline) continue;
+    result = 0;
+    env_.sleep_ns(kMs / 2);
   }
   std::lock_guard guard(mutex_);
   for (auto *queue : {&outstanding_, &doubts_}) {

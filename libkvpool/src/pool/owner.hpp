@@ -35,7 +35,9 @@ public:
 
   // Memory for the mirror of the store as it is now, faulted in, so that a take-over need not wait
   // for it. Optional; what a standby does while it has time.
-  void prepare() { index_.prepare(claims_.read().active.index_groups); }
+  void prepare() {
+    index_.prepare(claims_.read().active.index_groups, [] {});
+  }
   // Claims, settles, scans, copies forward, activates (proto 7). The caller holds the lock of the
   // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on.
   int take_over(u32 standby_slot);
@@ -103,6 +105,7 @@ private:
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
   class EntryScan;
+  bool renew_while_scanning();
   void first_members();
 
   // serving
@@ -164,6 +167,7 @@ private:
   void forget_grants(u64 elapsed_ns);
   void keep_free_ahead();
   void run_graces();
+  void note_before_emptying(u32 entry);
   bool still_hidden(const Grace &g) const;
   void clear_entry(u32 entry);
   void free_run(u32 head);
@@ -200,7 +204,8 @@ private:
   std::vector<u32> pendings_;              // PENDING entries
   std::vector<PoolOffset> poll_lines_;     // of the wave being made
   std::vector<Response> responses_;
-  std::unordered_map<u32, u64> scanned_version_;  // highest of each earlier epoch when taken over
+  u64 base_version_ = 0;     // highest known of the owner before, or its epoch and number 0
+  u64 emptied_version_ = 0;  // of this owner, noted on the medium before a line was emptied
   bool answered_ = false;                  // something was, since the last finish_batch()
   std::vector<std::pair<u32, u32>> returns_;  // slot, extent: map words after the entry lines
   u32 standby_ = 0;

@@ -117,13 +117,13 @@ bool Owner<Env>::decided_before(const media::PublishBody &body, const SpaceMap::
 
 // A publication that an owner answered with OK, and that is nowhere: either removed or evicted
 // since, then it must not come back; or decided after this owner's scan had passed, by one that did
-// not know yet. The scan tells them apart by the highest number it saw of that owner.
+// not know yet. The highest number known of that owner tells them apart: seen in the scan, or noted
+// before a line was emptied. Of owners before that one nothing is known: they stay away.
 template <PoolEnv Env>
 bool Owner<Env>::overtaken(const media::PublishBody &body) const {
   u64 version;
   std::memcpy(&version, body.touch, sizeof version);
-  const auto seen = scanned_version_.find(static_cast<u32>(version >> 40));
-  return seen == scanned_version_.end() || version > seen->second;
+  return version >> 40 == base_version_ >> 40 && version > base_version_;
 }
 
 // A put of a key during its grace: the old block lives on with its version (proto 10).

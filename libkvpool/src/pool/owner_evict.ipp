@@ -230,6 +230,20 @@ bool Owner<Env>::still_hidden(const Grace &g) const {
   return hidden && index_.stamp(g.entry) == g.stamp;
 }
 
+// An entry's version goes with its line. That there was such a publication must outlive it: a member
+// whose accept is still to come may ask the next owner about it, and it must not come back. Line 0
+// of the namespace table, which no namespace has, notes the highest number given so far; it is on
+// the medium before the line is emptied.
+template <PoolEnv Env>
+void Owner<Env>::note_before_emptying(u32 number) {
+  const u64 version = index_.entry(number).version;
+  if (version >> 40 != epoch_ || version <= emptied_version_) return;
+  if (env_.mutant(Mutant::kEmptiesUnnoted)) return;
+  emptied_version_ = ns_[0].clear_version = media::make_version(epoch_, version_number_);
+  pen_.write_ns(0, ns_[0]);
+  pen_.drain_strict();
+}
+
 // The line is free; so is the block, once this is on the medium (every batch drains before it
 // answers, and a grant of the block is an answer).
 template <PoolEnv Env>
@@ -238,6 +252,7 @@ void Owner<Env>::clear_entry(u32 number) {
   const bool has_block = e.entry_state() != media::EntryState::kPending;
   const u64 address = e.locator() * media::kLocatorUnit;
   const u8 spill = index_.spill_flag(number);
+  if (has_block) note_before_emptying(number);
   pins_.erase(number);
   index_.unlink(number);
   index_.forget_children(number);

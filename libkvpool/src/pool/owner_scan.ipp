@@ -21,10 +21,12 @@ int Owner<Env>::scan(const ClaimView &base) {
   pins_.clear();
   pendings_.clear();
   grace_bytes_ = version_number_ = 0;
-  scanned_version_.clear();
+  base_version_ = media::make_version(epoch, 0);
+  emptied_version_ = 0;
   if (int err = scan_regions(area, epoch)) return err;
   scan_namespaces(area, epoch);
-  index_.reset(base.active.index_groups, static_cast<u32>(ns_.size()));
+  index_.reset(base.active.index_groups, static_cast<u32>(ns_.size()),
+               [this] { renew_while_scanning(); });
   scan_map(area, epoch);
   repair_runs();
   scan_entries(area, epoch);
@@ -85,6 +87,10 @@ void Owner<Env>::scan_namespaces(PoolOffset base, u32 base_epoch) {
       pen_.write_ns(id, ns_[id]);
     }
   }
+  // Line 0 is no namespace's: see note_before_emptying().
+  if (ns_[0].clear_version >> 40 == base_epoch) {
+    base_version_ = std::max(base_version_, ns_[0].clear_version);
+  }
 }
 
 template <PoolEnv Env>
@@ -94,6 +100,7 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
   for (u32 first = 0; first < space_.count(); first += kWindow) {
     const u32 end = std::min(space_.count(), first + kWindow);
     mem.acquire(geo_.map_word(base, first), u64{end - first} * sizeof(u64));
+    renew_while_scanning();
     for (u32 i = first; i < end; ++i) {
       const PoolOffset at = geo_.map_word(base, i);
       media::MapRecord record{media::kHolderFormer, 0, media::kClassNone, 0, 0};
@@ -135,9 +142,10 @@ void Owner<Env>::repair_runs() {
 template <PoolEnv Env>
 class Owner<Env>::EntryScan {
 public:
-  // Lines [first, end) of the base area.
-  EntryScan(Owner &owner, PoolOffset base, u32 base_epoch, u64 first, u64 end)
+  // Lines [first, end) of the base area. `renews`: run() is called by the owner's own thread.
+  EntryScan(Owner &owner, PoolOffset base, u32 base_epoch, u64 first, u64 end, bool renews)
       : owner_(owner), base_(base), base_epoch_(base_epoch), first_(first), end_(end),
+        renews_(renews),
         pen_(owner.env_, owner.geo_, owner.claims_.sealer()), chains_(owner.ns_.size()),
         ns_bytes_(owner.ns_.size()), lines_(kScanWindow), spots_(kScanWindow) {
     pen_.open(owner.pen_.area(), owner.epoch_);
@@ -157,6 +165,7 @@ public:
       for (u32 i = 0; i < n; ++i) adopt(static_cast<u32>(at + i), i);
       for (u32 i = 0; i < n; i += media::kGroupLines) pen_.write_group(at + i, &lines_[i]);
       mem.end_wave();
+      if (renews_ && !owner_.renew_while_scanning()) break;  // dead: take_over() sees it
     }
     if (!owner_.env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
   }
@@ -172,10 +181,7 @@ public:
       owner_.grace_bytes_ += owner_.entry_bytes(owner_.index_.entry(g.entry));
     }
     owner_.pendings_.insert(owner_.pendings_.end(), pendings_.begin(), pendings_.end());
-    for (const auto &[epoch, version] : versions_) {
-      u64 &highest = owner_.scanned_version_[epoch];
-      highest = std::max(highest, version);
-    }
+    owner_.base_version_ = std::max(owner_.base_version_, version_);
     owner_.stats_.unreadable_entries += unreadable_;
   }
 
@@ -261,37 +267,41 @@ private:
   }
 
   void note_version(u64 version) {
-    const u32 epoch = static_cast<u32>(version >> 40);
-    if (epoch != version_epoch_ || !highest_) {
-      version_epoch_ = epoch;
-      highest_ = &versions_[epoch];
-    }
-    *highest_ = std::max(*highest_, version);
+    if (version >> 40 == base_epoch_) version_ = std::max(version_, version);
   }
 
   Owner &owner_;
   const PoolOffset base_;
   const u32 base_epoch_;
   const u64 first_, end_;
+  const bool renews_;
   AreaWriter<Env> pen_;
   std::vector<IndexMirror::Chain> chains_;  // by namespace
   std::vector<u64> ns_bytes_;
   std::vector<Grace> graces_;
   std::vector<u32> pendings_;
-  std::unordered_map<u32, u64> versions_;  // highest of each epoch
-  u32 version_epoch_ = 0;
-  u64 *highest_ = nullptr;
+  u64 version_ = 0;  // highest of the owner that filled the base area
   u64 unreadable_ = 0;
   std::vector<Line> lines_;
   std::vector<SpaceMap::Spot> spots_;
   bool good_[kScanWindow]{};
 };
 
+// A scan may take longer than a lease, and nobody outbids a claim whose heartbeat moves.
+template <PoolEnv Env>
+bool Owner<Env>::renew_while_scanning() {
+  const u64 now = env_.now_ns();
+  if (now - last_renew_ns_ < u64{geo_.lease_ms} * kMs / 10) return true;
+  last_renew_ns_ = now;
+  return member_.renew();
+}
+
 template <PoolEnv Env>
 void Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch) {
   const u64 groups = index_.groups();
+  constexpr bool threads = requires { env_.scan_threads(); };
   u64 count = 2;  // without threads too: joining parts is part of what is simulated
-  if constexpr (requires { env_.scan_threads(); }) {
+  if constexpr (threads) {
     count = std::clamp<u64>(index_.count() / kScanPartLines, 1, env_.scan_threads());
   }
   count = std::min(count, groups);
@@ -301,7 +311,7 @@ void Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch) {
   for (u64 p = 0; p < count; ++p) {
     const u64 first = groups * p / count * media::kGroupLines;
     const u64 end = groups * (p + 1) / count * media::kGroupLines;
-    parts.emplace_back(*this, base, base_epoch, first, end);
+    parts.emplace_back(*this, base, base_epoch, first, end, !threads || p == 0);
   }
   if constexpr (requires { env_.in_parallel(u32{}, [](u32) {}); }) {
     env_.in_parallel(static_cast<u32>(count), [&](u32 p) { parts[p].run(); });

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shows: what happens around a change of owners is neither undone nor waited for: an accepted
+// removal stays, a call ends by its own deadline while another one waits, a scan outlasts the lease.
+// How: threads over one store in anonymous memory whose owners the test replaces.
+#include "pool_fixture.hpp"
+
+using namespace kvpool;
+using namespace kvpool::test;
+
+namespace {
+
+media::FormatOptions quick() {
+  media::FormatOptions options;
+  options.grace_us = 500;
+  return options;
+}
+
+void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+}  // namespace
+
+Test(pool_handover, a_removal_is_not_undone_by_a_doubt, .timeout = 30) {
+  TestStore store(quick());
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember writer(store, 2), other(store, 3);
+  const pool::NsRef ns = open_ns(writer);
+  cr_assert_eq(put_block(writer, ns, 1), 0);
+  wait_ms(30);
+  writer.freeze(true);  // nothing is accepted in the background any more
+  wait_ms(20);
+  cr_assert_eq(put_block(writer, ns, 2), 0);
+  cr_assert_gt(writer->blocks_in_doubt(), 0u);
+  cr_assert_eq(other->remove(make_key(2), 0, other.in(1000)), 0);
+  wait_ms(50);  // grace, and the line is emptied
+  cr_assert_eq((*owner)->in_grace(), 0u);
+  owner->stop();
+  ServingOwner next(store, 4);
+  writer.freeze(false);  // reports its doubt
+  for (int i = 0; i < 1000 && writer->blocks_in_doubt() > 0; ++i) wait_ms(1);
+  cr_assert_eq(writer->blocks_in_doubt(), 0u);
+  cr_expect_neq(look(other, ns, 2).presence, pool::Presence::kHit, "what was removed is back");
+  cr_expect_eq(look(other, ns, 1).presence, pool::Presence::kHit);
+}
+
+Test(pool_handover, a_call_ends_by_its_deadline_behind_another, .timeout = 60) {
+  TestStore store(quick());
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 1), 0);
+  owner->stop();
+  // A candidate that claims and dies before it activates.
+  const auto view = a->claims().read();
+  media::ClaimLine claim = view.line[1];
+  claim.claimed = media::make_epoch(media::epoch_counter(view.highest_claimed) + 1, 1);
+  a->claims().write(1, claim);
+  std::thread patient([&] { (void)a->remove(make_key(9), 0, a.in(3000)); });
+  wait_ms(100);
+  const u64 start = clock_ns();
+  cr_expect_neq(a->remove(make_key(8), 0, a.in(50)), 0);
+  const u64 took_ms = (clock_ns() - start) / 1'000'000;
+  patient.join();
+  cr_expect_lt(took_ms, 1500u, "a call with a deadline of 50 ms took %lu ms", took_ms);
+}
+
+Test(pool_handover, a_scan_may_take_longer_than_the_lease, .timeout = 60) {
+  media::FormatOptions options = quick();
+  options.lease_ms = 150;
+  options.min_block_bytes = 4096;
+  TestStore store(options, u64{4} << 30);
+  auto env = store.process(1);
+  Member member(*env, store.geometry());
+  pool::MemberOptions how;
+  how.standby_slot = 0;
+  cr_assert_eq(member.join(how), 0);
+  Owner owner(*env, member);
+  const u64 start = clock_ns();
+  cr_expect_eq(owner.take_over(0), 0, "after %lu ms", (clock_ns() - start) / 1'000'000);
+}
+
+// Publications that go out in several halves while the member dies: none may keep a pointer to
+// the caller's array.
+Test(pool_handover, a_dead_members_publications_are_told_so, .timeout = 30) {
+  TestStore store(quick());
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  constexpr u32 kMany = 300;
+  std::vector<pool::Block> blocks(kMany);
+  cr_assert_eq(a->reserve(16 * 1024, kMany, a.in(5000), blocks.data()), 0);
+  {
+    std::vector<pool::Publication> publications(kMany);
+    for (u32 i = 0; i < kMany; ++i) {
+      publications[i].key = make_key(100 + i);
+      publications[i].ns = ns;
+      publications[i].block = blocks[i];
+      publications[i].payload_lines = 255;
+    }
+    std::thread killer([&] { a.kill(); });
+    (void)a->publish(publications.data(), kMany, a.in(2000));
+    killer.join();
+    for (const pool::Publication &p : publications) {
+      cr_expect(p.result == 0 || p.result == -EINPROGRESS || p.result == -ESTALE ||
+                    p.result == -EAGAIN || p.result == -ETIMEDOUT,
+                "%d", p.result);
+    }
+  }
+}
