@@ -43,7 +43,6 @@ enum class Mutant : u16 {
   kReportForgetsPins,         // proto 11: pins are reported to a new owner
   kPinReportedByKey,          // proto 11: a reported pin names its publication, not just the key
   kGraceBeforePins,           // proto 8: graces wait until pins are reported
-  kEmptiesUnnoted,            // proto 9: that a publication was is noted before its line is emptied
   kDoubtDoneTwice,            // proto 12: a doubt that took effect does not take effect again
   kForeignExtentKept,         // proto 8: what the map gives to another leaves the hand
   kSlotReuseUnseen,           // proto 6: a newer incarnation proves the earlier ones QUIET

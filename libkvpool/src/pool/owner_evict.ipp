@@ -230,15 +230,14 @@ bool Owner<Env>::still_hidden(const Grace &g) const {
   return hidden && index_.stamp(g.entry) == g.stamp;
 }
 
-// An entry's version goes with its line. That there was such a publication must outlive it: a member
-// whose accept is still to come may ask the next owner about it, and it must not come back. Line 0
-// of the namespace table, which no namespace has, notes the highest number given so far; it is on
-// the medium before the line is emptied.
+// An entry's version goes with its line. That there was such a publication must outlive it: a
+// member whose accept is still to come may ask the next owner about it, and it must not come back.
+// Line 0 of the namespace table, which no namespace has, notes the highest number given so far; it
+// is on the medium before the line is emptied.
 template <PoolEnv Env>
 void Owner<Env>::note_before_emptying(u32 number) {
   const u64 version = index_.entry(number).version;
   if (version >> 40 != epoch_ || version <= emptied_version_) return;
-  if (env_.mutant(Mutant::kEmptiesUnnoted)) return;
   emptied_version_ = ns_[0].clear_version = media::make_version(epoch_, version_number_);
   pen_.write_ns(0, ns_[0]);
   pen_.drain_strict();
