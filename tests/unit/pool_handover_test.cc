@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: what happens around a change of owners is neither undone nor waited for: an accepted
-// removal stays, a call ends by its own deadline while another one waits, a scan outlasts the lease.
+// removal stays, a call ends by its own deadline while another one waits, a scan outlasts the
+// lease.
 // How: threads over one store in anonymous memory whose owners the test replaces.
 #include "pool_fixture.hpp"
 
