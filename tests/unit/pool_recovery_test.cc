@@ -65,3 +65,116 @@ Test(pool_recovery, rejoined_member_announces_what_it_holds_and_pins, .timeout =
   put_and_pin(2);
   cr_assert_eq(flags(), u32{media::kMemberHolds | media::kMemberPins});
 }
+
+// Guards: a member line that was torn at activation lost that member's pins and reports.
+Test(pool_recovery, member_whose_line_cannot_be_read_still_owes_its_report, .timeout = 30) {
+  TestStore store(lease_of(2000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 2), 0);
+  pool::Pin pin;
+  cr_assert_eq(b->pin(look(b, ns, 2), make_key(2), 20'000, b.in(1000), pin), 0);
+  b.freeze(true);
+  wait_ms(20);
+  cr_assert_eq(a->remove(make_key(2), 0, a.in(1000)), 0);  // hidden, kept for the pin
+  owner->stop();
+  const PoolOffset at = store.geometry().member_at(b->slot());
+  Line good;
+  cr_assert(store.memory().load_line(at, good));
+  Line torn = good;
+  torn.w[1] ^= 1;
+  store.memory().publish_line(at, torn);
+  ServingOwner next(store, 4);
+  cr_assert(next->awaits_reports());
+  cr_assert_eq(next->in_grace(), 1u);
+  store.memory().publish_line(at, good);  // the other half arrives
+  wait_ms(100);
+  cr_assert(next->awaits_reports());
+  cr_assert_eq(next->in_grace(), 1u);
+  b.freeze(false);
+  cr_assert(within_ms(2000, [&] { return !next->awaits_reports(); }));
+  wait_ms(20);
+  cr_assert_eq(next->in_grace(), 1u, "the pin was reported");
+  cr_assert_eq(put_block(b, ns, 3), 0);
+  b->unpin(pin);
+  cr_assert(within_ms(2000, [&] { return next->in_grace() == 0; }));
+}
+
+// Shows: a slot whose line stays damaged is waited for no longer than its member lives.
+Test(pool_recovery, unreadable_line_of_a_dead_member_holds_nobody_up, .timeout = 30) {
+  TestStore store(lease_of(300));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(b, ns, 1), 0);
+  const u32 slot = b->slot();
+  b.freeze(true);
+  wait_ms(20);
+  owner->stop();
+  const PoolOffset at = store.geometry().member_at(slot);
+  Line torn;
+  cr_assert(store.memory().load_line(at, torn));
+  torn.w[1] ^= 1;
+  store.memory().publish_line(at, torn);
+  ServingOwner next(store, 4);
+  cr_assert(next->awaits_reports());
+  b.kill();
+  cr_assert(within_ms(2000, [&] {
+    return !next->awaits_reports() && next->space().held_by(slot).empty();
+  }));
+  cr_assert_eq(next->stats().extents_tainted, 0u, "its lock proves it QUIET");
+  cr_assert_eq(put_block(a, ns, 2), 0);
+}
+
+namespace {
+
+enum class Gone { kLeft, kKilled, kSlotTaken };
+
+// `a` goes while nobody owns the store, and `c` of its group is still writing a shard of what `a`
+// reserved.
+void take_over_after(Gone how) {
+  TestStore store(lease_of(1000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember c(store, 2, of_group(77));
+  open_ns(c);
+  auto a = std::make_unique<LiveMember>(store, 3, of_group(77));
+  const u64 incarnation = (*a)->incarnation();
+  const u32 slot = (*a)->slot();
+  pool::Block block;
+  cr_assert_eq((*a)->reserve(64 * 1024, 1, a->in(1000), &block), 0);
+  cr_assert(c->begin_shard_write(incarnation));
+  owner->stop();
+  if (how != Gone::kLeft) a->kill();
+  if (how == Gone::kLeft) a.reset();
+  std::unique_ptr<LiveMember> filler, d;
+  if (how == Gone::kSlotTaken) {
+    filler = std::make_unique<LiveMember>(store, 6);  // in the slot that the owner had
+    d = std::make_unique<LiveMember>(store, 4);
+    cr_assert_eq((*d)->slot(), slot, "a test of a slot taken again needs that slot");
+  }
+  ServingOwner next(store, 5);
+  wait_ms(300);
+  cr_assert_eq(next->space().held_by(slot).size(), 1u);
+  c->end_shard_write();
+  cr_assert(within_ms(3000, [&] { return next->space().held_by(slot).empty(); }));
+  cr_assert_not(c->begin_shard_write(incarnation), "nobody writes for the dead any more");
+  if (how == Gone::kSlotTaken) {
+    cr_assert(c->begin_shard_write((*d)->incarnation()));
+    c->end_shard_write();
+    d.reset();
+  }
+}
+
+}  // namespace
+
+// Guards: a take-over freed a departed reserver's blocks without the word of its group.
+Test(pool_recovery, blocks_of_one_who_left_wait_for_its_group_across_a_take_over, .timeout = 30) {
+  take_over_after(Gone::kLeft);
+}
+Test(pool_recovery, blocks_of_one_who_died_wait_for_its_group_across_a_take_over, .timeout = 30) {
+  take_over_after(Gone::kKilled);
+}
+Test(pool_recovery, blocks_of_a_slot_taken_again_wait_for_every_group, .timeout = 30) {
+  take_over_after(Gone::kSlotTaken);
+}

@@ -345,9 +345,10 @@ void Member<Env>::serve_notice() {
 template <PoolEnv Env>
 bool Member<Env>::begin_shard_write(u64 reserver_incarnation) {
   std::lock_guard guard(mutex_);
-  if (std::find(dead_peers_.begin(), dead_peers_.end(), reserver_incarnation) !=
-      dead_peers_.end()) {
-    return false;
+  // Of one that was gone when the owner came, the tag may be all that is known (proto 8).
+  const u64 tag = static_cast<u16>(reserver_incarnation | 1);
+  for (u64 dead : dead_peers_) {
+    if (dead == reserver_incarnation || dead == tag) return false;
   }
   ++shard_writes_;
   return true;

@@ -75,7 +75,7 @@ private:
   // A dead incarnation whose blocks are not free yet.
   struct Quarantine {
     u32 slot;
-    u64 incarnation, group;
+    u64 incarnation;  // or its tag, where the map alone remembers it
     u64 until_ns;   // not before; ~0: only by a proof
     bool quiet;
     std::vector<u32> awaited;  // members of its group that have not acknowledged
@@ -172,6 +172,12 @@ private:
 
   // members
   void watch_members();
+  bool load_member(u32 slot, Line &ret_line);
+  bool stands_unread(u32 slot, const Line &line);
+  void excuse(u32 slot);
+  void write_quiet(u32 slot, u64 incarnation);
+  void quarantine_strangers(u32 slot, bool quiet);
+  void quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group);
   void meet(u32 slot, const media::MemberLine &line);
   void bury(u32 slot, bool quiet);
   void check_death(u32 slot, u64 now);
