@@ -178,3 +178,28 @@ Test(pool_recovery, blocks_of_one_who_died_wait_for_its_group_across_a_take_over
 Test(pool_recovery, blocks_of_a_slot_taken_again_wait_for_every_group, .timeout = 30) {
   take_over_after(Gone::kSlotTaken);
 }
+
+// Guards: the notice of a second death, or a RECALL, took the place of one not acknowledged yet.
+Test(pool_recovery, two_deaths_of_a_group_are_both_acknowledged, .timeout = 30) {
+  TestStore store(lease_of(300));
+  ServingOwner owner(store, 1);
+  LiveMember c(store, 2, of_group(77)), a(store, 3, of_group(77)), b(store, 4, of_group(77));
+  LiveMember other(store, 5);
+  open_ns(c);
+  pool::Block block;
+  cr_assert_eq(a->reserve(64 * 1024, 1, a.in(1000), &block), 0);
+  cr_assert_eq(b->reserve(64 * 1024, 1, b.in(1000), &block), 0);
+  const u32 slot_a = a->slot(), slot_b = b->slot();
+  c.freeze(true);  // reads no notice before both have died
+  wait_ms(10);
+  std::thread both([&] { a.kill(); });
+  b.kill();
+  both.join();
+  cr_assert(within_ms(250, [&] { return owner->stats().members_dead == 2; }));
+  c.freeze(false);
+  cr_assert(within_ms(3000, [&] {
+    return owner->space().held_by(slot_a).empty() && owner->space().held_by(slot_b).empty();
+  }));
+  cr_assert_not(c->begin_shard_write(a->incarnation()));
+  cr_assert_not(c->begin_shard_write(b->incarnation()));
+}

@@ -70,6 +70,7 @@ private:
     u64 served_ns = 0;
     bool due = true;  // its doorbell rang, or it is new: its ring has not been found empty since
     u32 notice_sequence = 0;
+    u64 told_death = 0, told_ns = 0;  // the dead incarnation that its notice names, and since when
     std::vector<u32> named;   // extents its report has named so far
   };
   // A dead incarnation whose blocks are not free yet.
@@ -183,7 +184,9 @@ private:
   void check_death(u32 slot, u64 now);
   void run_quarantines();
   void reclaim(u32 slot, u64 incarnation, bool tainted);
-  void tell(u32 slot, u8 flags, u32 recall, u32 dead_slot, u64 dead_incarnation);
+  const Quarantine *unacknowledged(u32 slot) const;
+  void repeat_deaths();
+  void tell(u32 slot, u8 flags, u32 recall);
   void recall_from_others(u32 asking);
   void set_map(u32 extent, media::MapRecord record);
   static u16 tag_of(u64 incarnation) { return static_cast<u16>(incarnation | 1); }

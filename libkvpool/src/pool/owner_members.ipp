@@ -159,7 +159,7 @@ void Owner<Env>::meet(u32 slot, const media::MemberLine &line) {
   }
   members_[slot] = fresh;
   ++stats_.members_joined;
-  if (!fresh.reported) tell(slot, media::kNoticeReport, 0, 0, 0);
+  if (!fresh.reported) tell(slot, media::kNoticeReport, 0);
 }
 
 // A quiet heartbeat: the lock says whether the process lives; else the lease decides (proto 6).
@@ -263,13 +263,28 @@ void Owner<Env>::quarantine(u32 slot, u64 incarnation, bool quiet, bool group_kn
     const bool concerned = group_known ? peer.group == group : peer.group != 0;
     if (concerned || peer.incarnation == 0) q.awaited.push_back(s);
   }
-  const std::vector<u32> awaited = q.awaited;
   quarantine_.push_back(std::move(q));
-  for (u32 s : awaited) tell(s, media::kNoticePeerDead, 0, slot, incarnation);
+  repeat_deaths();
+}
+
+// Tells every member the oldest death that it has not acknowledged, and now and then tells it
+// again.
+template <PoolEnv Env>
+void Owner<Env>::repeat_deaths() {
+  const u64 now = env_.now_ns();
+  const u64 patience = u64{geo_.lease_ms} * kMs / kLockProbeShare;
+  for (u32 slot = 0; slot < members_.size(); ++slot) {
+    const MemberState &m = members_[slot];
+    const Quarantine *death = m.life == Life::kLive ? unacknowledged(slot) : nullptr;
+    if (!death) continue;
+    if (m.told_death != death->incarnation || now - m.told_ns >= patience) tell(slot, 0, 0);
+  }
 }
 
 template <PoolEnv Env>
 void Owner<Env>::run_quarantines() {
+  if (quarantine_.empty()) return;
+  repeat_deaths();
   const u64 now = env_.now_ns();
   for (std::size_t i = 0; i < quarantine_.size();) {
     const Quarantine &q = quarantine_[i];
@@ -305,8 +320,19 @@ void Owner<Env>::reclaim(u32 slot, u64 incarnation, bool tainted) {
   }
 }
 
+// The oldest death that the member has not acknowledged.
 template <PoolEnv Env>
-void Owner<Env>::tell(u32 slot, u8 flags, u32 recall, u32 dead_slot, u64 dead_incarnation) {
+auto Owner<Env>::unacknowledged(u32 slot) const -> const Quarantine * {
+  for (const Quarantine &q : quarantine_) {
+    if (std::find(q.awaited.begin(), q.awaited.end(), slot) != q.awaited.end()) return &q;
+  }
+  return nullptr;
+}
+
+// A member has one notice line: whatever it is told, the line goes on naming the oldest death that
+// it has not acknowledged.
+template <PoolEnv Env>
+void Owner<Env>::tell(u32 slot, u8 flags, u32 recall) {
   MemberState &m = members_[slot];
   media::NoticeLine notice{};
   notice.epoch = epoch_;
@@ -314,8 +340,14 @@ void Owner<Env>::tell(u32 slot, u8 flags, u32 recall, u32 dead_slot, u64 dead_in
   notice.incarnation = m.incarnation;
   notice.recall_extents = recall;
   notice.flags = flags;
-  notice.dead_incarnation = dead_incarnation;
-  notice.dead_slot = static_cast<u16>(dead_slot);
+  m.told_death = 0;
+  if (const Quarantine *death = unacknowledged(slot)) {
+    notice.flags |= media::kNoticePeerDead;
+    notice.dead_incarnation = death->incarnation;
+    notice.dead_slot = static_cast<u16>(death->slot);
+    m.told_death = death->incarnation;
+    m.told_ns = env_.now_ns();
+  }
   const PoolOffset at = geo_.notice_at(slot, standby_);
   Line line = media::to_line(notice);
   claims_.sealer().seal(line, at, 0);
@@ -330,7 +362,7 @@ void Owner<Env>::recall_from_others(u32 asking) {
     recall_turn_ = (recall_turn_ + 1) % static_cast<u32>(members_.size());
     if (recall_turn_ == asking || space_.held_by(recall_turn_).empty()) continue;
     if (members_[recall_turn_].life != Life::kLive) continue;
-    tell(recall_turn_, 0, 1, 0, 0);
+    tell(recall_turn_, 0, 1);
     return;
   }
 }
