@@ -203,3 +203,16 @@ Test(pool_recovery, two_deaths_of_a_group_are_both_acknowledged, .timeout = 30) 
   cr_assert_not(c->begin_shard_write(a->incarnation()));
   cr_assert_not(c->begin_shard_write(b->incarnation()));
 }
+
+// Guards: a member of a group that had asked the owner for nothing yet never read its notices.
+Test(pool_recovery, member_that_never_asked_acknowledges_a_death, .timeout = 30) {
+  TestStore store(lease_of(300));
+  ServingOwner owner(store, 1);
+  LiveMember c(store, 2, of_group(77)), b(store, 3, of_group(77));
+  pool::Block block;
+  cr_assert_eq(b->reserve(64 * 1024, 1, b.in(1000), &block), 0);
+  const u32 slot = b->slot();
+  b.kill();
+  cr_assert(within_ms(3000, [&] { return owner->space().held_by(slot).empty(); }));
+  cr_assert_not(c->begin_shard_write(b->incarnation()));
+}

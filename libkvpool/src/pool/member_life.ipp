@@ -290,7 +290,9 @@ int Member<Env>::tick() {
     lease_.kill();
     return err;
   }
-  if (!bound_ && lease_.flags() == 0 && doubts_.empty()) return 0;  // nothing to tell anybody
+  // Nothing to tell anybody; but a group's members must hear of its dead (proto 8).
+  const bool silent = !bound_ && lease_.flags() == 0 && doubts_.empty();
+  if (silent && options_.group == 0) return 0;
   if (bind_owner(deadline) != 0) return 0;
   pump();
   accept_answered();
