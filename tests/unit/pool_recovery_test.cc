@@ -216,3 +216,21 @@ Test(pool_recovery, member_that_never_asked_acknowledges_a_death, .timeout = 30)
   cr_assert(within_ms(3000, [&] { return owner->space().held_by(slot).empty(); }));
   cr_assert_not(c->begin_shard_write(b->incarnation()));
 }
+
+// Guards: a take-over counted cleared blocks against the quota for ever.
+Test(pool_recovery, cleared_blocks_count_for_no_quota_after_a_take_over, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const u64 block = 64 * 1024;
+  pool::NsRef ns = open_ns(a, 5, 10 * block);
+  for (u64 k = 0; k < 17; ++k) cr_assert_eq(put_block(a, ns, k, block / 2), 0);
+  media::NsAnswer answer{};
+  cr_assert_eq(a->ns_control(ns.id, 0, media::NsOp::kClear, a.in(1000), answer), 0);
+  ns.epoch = answer.epoch;
+  cr_assert_eq(put_block(a, ns, 100, block / 2), 0);
+  owner->stop();
+  ServingOwner next(store, 4);
+  for (u64 k = 200; k < 205; ++k) cr_assert_eq(put_block(a, ns, k, block / 2), 0);
+  cr_assert(look(a, ns, 100).presence == pool::Presence::kHit, "the quota has room for it");
+}

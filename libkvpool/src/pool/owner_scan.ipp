@@ -253,7 +253,7 @@ private:
       const bool cleared = entry.version <= owner_.ns_[ns].clear_version;
       const u32 list = cleared ? kClearedList : ns;
       owner_.index_.chain(number, list, chains_[list]);
-      ns_bytes_[ns] += owner_.room_in(spots_[i].extent);
+      if (!cleared) ns_bytes_[ns] += owner_.room_in(spots_[i].extent);
     } else {
       graces_.push_back({owner_.env_.now_ns() + u64{owner_.geo_.grace_us} * 1000, number,
                          owner_.index_.stamp(number)});
