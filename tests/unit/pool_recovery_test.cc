@@ -234,3 +234,14 @@ Test(pool_recovery, cleared_blocks_count_for_no_quota_after_a_take_over, .timeou
   for (u64 k = 200; k < 205; ++k) cr_assert_eq(put_block(a, ns, k, block / 2), 0);
   cr_assert(look(a, ns, 100).presence == pool::Presence::kHit, "the quota has room for it");
 }
+
+// Guards: a block larger than its namespace's quota emptied the namespace before it got FULL.
+Test(pool_recovery, block_larger_than_the_quota_evicts_nothing, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a, 5, 640 * 1024);
+  for (u64 k = 0; k < 8; ++k) cr_assert_eq(put_block(a, ns, k, 60 * 1024), 0);
+  cr_assert_eq(put_block(a, ns, 50, 1024 * 1024), -ENOSPC);
+  for (u64 k = 0; k < 8; ++k) cr_assert(look(a, ns, k).presence == pool::Presence::kHit);
+}

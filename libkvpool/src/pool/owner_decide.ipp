@@ -91,6 +91,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   }
   if (ns.quota_bytes != 0) {
     const u64 bytes = room_in(extent);
+    if (bytes > ns.quota_bytes) return MessageStatus::kFull;  // no eviction makes it fit
     while (ns_bytes_[body.ns] + bytes > ns.quota_bytes) {
       const u32 victim = index_.oldest(body.ns);
       if (victim == kNoEntry || !evictable(victim)) return MessageStatus::kFull;
