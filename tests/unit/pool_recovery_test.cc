@@ -245,3 +245,38 @@ Test(pool_recovery, block_larger_than_the_quota_evicts_nothing, .timeout = 30) {
   cr_assert_eq(put_block(a, ns, 50, 1024 * 1024), -ENOSPC);
   for (u64 k = 0; k < 8; ++k) cr_assert(look(a, ns, k).presence == pool::Presence::kHit);
 }
+
+namespace {
+
+PoolOffset active_area(const TestStore &store, LiveMember &member) {
+  const pool::ClaimView view = member->claims().read();
+  return store.geometry().area_at(view.active_slot, view.active.area);
+}
+
+}  // namespace
+
+// Guards: tails behind an unreadable word of their run were free at once.
+Test(pool_recovery, tails_behind_an_unreadable_word_wait_as_it_does, .timeout = 30) {
+  for (u32 unreadable : {0u, 1u}) {
+    TestStore store(lease_of(1000));
+    auto owner = std::make_unique<ServingOwner>(store, 1);
+    LiveMember a(store, 2);
+    const pool::NsRef ns = open_ns(a);
+    pool::Publication p;
+    cr_assert_eq(put_block(a, ns, 1, 7 << 20, &p), 0);
+    cr_assert_eq(p.block.run_extents, 4u);
+    const u32 head = p.block.extent;
+    owner->stop();
+    const PoolOffset at = store.geometry().map_word(active_area(store, a), head + unreadable);
+    u64 word = 0;
+    cr_assert(store.memory().load_word(at, word));
+    store.memory().publish_word(at, word ^ 1);
+    ServingOwner next(store, 4);
+    for (u32 x = head + unreadable; x < head + 4; ++x) {
+      cr_assert_eq(u32{next->space().at(x).record.holder}, u32{media::kHolderFormer}, "%u", x);
+    }
+    cr_assert(look(a, ns, 1).presence == pool::Presence::kMiss, "no entry for a part of a run");
+    cr_assert(within_ms(4000, [&] { return next->space().is_free(head + 3); }));
+    for (u32 x = head; x < head + 4; ++x) cr_assert(next->space().is_free(x), "%u", x);
+  }
+}

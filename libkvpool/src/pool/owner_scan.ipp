@@ -110,23 +110,29 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
   }
 }
 
-// A crash between the words of a run leaves tails without a head: they are free (proto 8).
+// A crash between the words of a run leaves tails without a head: they are free (proto 8). Behind a
+// word that could not be read their head may have stood: they wait as long as it does.
 template <PoolEnv Env>
 void Owner<Env>::repair_runs() {
-  bool in_run = false;
+  bool in_run = false, former = false;
   u8 holder = 0;
   for (u32 x = 0; x < space_.count(); ++x) {
     const media::MapRecord record = space_.at(x).record;
-    if (record.flags & media::kMapRunHead) {
+    if (record.holder == media::kHolderFormer) {
+      in_run = false;
+      former = true;
+    } else if (record.flags & media::kMapRunHead) {
       in_run = true;
+      former = false;
       holder = record.holder;
     } else if (record.flags & media::kMapRunTail) {
       if (in_run && record.holder == holder) continue;
       env_.mark("run_tail_repaired");
-      set_map(x, {media::kHolderOwner, 0, media::kClassNone, 0, 0});
+      const u8 waits = former ? media::kHolderFormer : media::kHolderOwner;
+      set_map(x, {waits, 0, media::kClassNone, 0, 0});
       in_run = false;
     } else {
-      in_run = false;
+      in_run = former = false;
     }
   }
 }
@@ -225,6 +231,13 @@ private:
     owner_.space_.prefetch_spot(spots_[i]);
   }
 
+  // Whether the block has the room it says: a run may have lost its end to an unreadable word.
+  bool whole(const media::Entry &entry, SpaceMap::Spot spot) const {
+    if (owner_.space_.at(spot.extent).record.size_class != media::kClassRun) return true;
+    const media::BlockShape shape(entry.payload_lines(), entry.shards());
+    return shape.valid() && shape.block_bytes() <= owner_.room_in(spot.extent);
+  }
+
   // Takes what the former owner knew of an entry into the mirror; graces start anew.
   void adopt(u32 number, u32 i) {
     auto entry = media::from_line<media::Entry>(lines_[i]);
@@ -232,7 +245,8 @@ private:
     bool attached = false;
     if (has_block(state)) {
       note_version(entry.version);
-      attached = spots_[i] && owner_.space_.attach_shared(spots_[i], number);
+      attached = spots_[i] && whole(entry, spots_[i]) &&
+                 owner_.space_.attach_shared(spots_[i], number);
       if (!attached) {
         owner_.env_.mark("scan_entry_refused");
         ++unreadable_;
