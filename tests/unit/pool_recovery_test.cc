@@ -280,3 +280,21 @@ Test(pool_recovery, tails_behind_an_unreadable_word_wait_as_it_does, .timeout = 
     for (u32 x = head; x < head + 4; ++x) cr_assert(next->space().is_free(x), "%u", x);
   }
 }
+
+// Guards: pins that nobody took back stayed in the owner's memory for ever.
+Test(pool_recovery, expired_pins_are_forgotten, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  for (u64 k = 0; k < 20; ++k) {
+    cr_assert_eq(put_block(a, ns, k), 0);
+    pool::Pin pin;
+    for (u32 i = 0; i < 5; ++i) {
+      cr_assert_eq(a->pin(look(a, ns, k), make_key(k), 300, a.in(1000), pin), 0);
+    }
+  }
+  pool::Pin lasting;
+  cr_assert_eq(a->pin(look(a, ns, 7), make_key(7), 60'000, a.in(1000), lasting), 0);
+  cr_assert(within_ms(2000, [&] { return owner->pinned() == 1; }), "%lu", owner->pinned());
+}

@@ -285,7 +285,9 @@ int Member<Env>::tick() {
     lease_.kill();
     return -ESTALE;
   }
-  const u64 deadline = env_.now_ns() + 50 * kMs;
+  const u64 now = env_.now_ns();
+  const u64 deadline = now + 50 * kMs;
+  std::erase_if(pins_, [&](const HeldPin &pin) { return pin.expiry_ns <= now; });
   if (const int err = check_owner(); err == -ESTALE) {
     lease_.kill();
     return err;

@@ -53,6 +53,7 @@ public:
   const SpaceMap &space() const { return space_; }
   const IndexMirror &index() const { return index_; }
   u64 in_grace() const { return grace_.size() + grace_pinned_.size(); }
+  u64 pinned() const { return pins_.size(); }  // entries
   bool awaits_reports() const { return reports_awaited_ > 0; }
 
 private:
@@ -170,6 +171,7 @@ private:
   void free_run(u32 head);
   u64 entry_bytes(const media::Entry &entry) const;
   u64 pinned_until(u32 entry);
+  void forget_pins();
 
   // members
   void watch_members();
@@ -216,6 +218,7 @@ private:
   u32 epoch_ = 0;
   u64 version_number_ = 0;
   u64 next_pin_ = 1;
+  u64 pin_bucket_ = 0;  // of pins_, looked at next for pins that have expired
   u64 grace_bytes_ = 0;
   u64 granted_lately_ = 0;  // bytes
   bool serving_ = false;

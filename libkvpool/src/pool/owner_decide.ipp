@@ -428,7 +428,10 @@ media::MessageStatus Owner<Env>::pin_reported(const media::ReportPinBody &body,
 template <PoolEnv Env>
 media::MessageStatus Owner<Env>::pin_entry(u32 number, u64 ttl_ms, media::PinAnswer &ret) {
   const u64 id = next_pin_++;
-  pins_[number].push_back({id, env_.now_ns() + ttl_ms * kMs});
+  const u64 now = env_.now_ns();
+  std::vector<PinHold> &pins = pins_[number];
+  std::erase_if(pins, [&](const PinHold &hold) { return hold.until_ns <= now; });
+  pins.push_back({id, now + ttl_ms * kMs});
   index_.touch(number);
   ++stats_.pins;
   ret = {id, number, index_.entry(number).version};

@@ -7,6 +7,7 @@ namespace kvpool::pool {
 inline constexpr u32 kEvictTries = 512;      // unevictable entries passed over at a list's end
 inline constexpr u64 kGracesAhead = 3;       // free ahead of what a grace's time takes
 inline constexpr u32 kNeighbourShare = 16;  // neighbours this close in age go with an evicted block
+inline constexpr u32 kPinBuckets = 64;       // looked at in one go for pins that have expired
 inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
 
 // The entry stops being visible. Its block stays out of use until clear_entry().
@@ -51,6 +52,21 @@ u64 Owner<Env>::pinned_until(u32 number) {
     for (const PinHold &hold : found->second) until = std::max(until, hold.until_ns);
   }
   return until;
+}
+
+// Pins that nobody takes back end by their time: a few of them are looked at, each time others.
+template <PoolEnv Env>
+void Owner<Env>::forget_pins() {
+  const u64 now = env_.now_ns();
+  std::vector<u32> over;
+  for (u32 i = 0; i < kPinBuckets && i < pins_.bucket_count(); ++i) {
+    pin_bucket_ = (pin_bucket_ + 1) % pins_.bucket_count();
+    for (auto at = pins_.begin(pin_bucket_); at != pins_.end(pin_bucket_); ++at) {
+      std::erase_if(at->second, [&](const PinHold &hold) { return hold.until_ns <= now; });
+      if (at->second.empty()) over.push_back(at->first);
+    }
+  }
+  for (u32 entry : over) pins_.erase(entry);
 }
 
 // Blocks with a live child go after the child (leaf first).
@@ -200,6 +216,7 @@ template <PoolEnv Env>
 void Owner<Env>::run_graces() {
   if (pins_awaited_ > 0 && !env_.mutant(Mutant::kGraceBeforePins))
     return;  // what is hidden may be pinned by one who has not reported
+  forget_pins();
   const u64 now = env_.now_ns();
   while (!grace_.empty() && grace_.front().due_ns <= now) {
     const Grace g = grace_.front();
