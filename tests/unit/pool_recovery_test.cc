@@ -298,3 +298,64 @@ Test(pool_recovery, expired_pins_are_forgotten, .timeout = 30) {
   cr_assert_eq(a->pin(look(a, ns, 7), make_key(7), 60'000, a.in(1000), lasting), 0);
   cr_assert(within_ms(2000, [&] { return owner->pinned() == 1; }), "%lu", owner->pinned());
 }
+
+// Guards: values that verify, but cannot be, were taken over from the medium.
+Test(pool_recovery, take_over_refuses_impossible_values, .timeout = 30) {
+  TestStore store(lease_of(300));
+  const media::Geometry &geo = store.geometry();
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  pool::Publication p[5];
+  for (u64 k = 0; k < 5; ++k) cr_assert_eq(put_block(a, ns, k, 64 * 1024, &p[k]), 0);
+  owner->stop();
+  const u32 epoch = a->claims().read().highest_active;
+  const PoolOffset area = active_area(store, a);
+  const auto change = [&](u32 number, auto how) {
+    const PoolOffset at = geo.entry_line(area, number);
+    Line line;
+    cr_assert(store.memory().load_line(at, line));
+    auto entry = media::from_line<media::Entry>(line);
+    how(entry);
+    line = media::to_line(entry);
+    a->claims().sealer().seal(line, at, epoch);
+    store.memory().publish_line(at, line);
+  };
+  const auto state = [](media::Entry &e, u32 to) {
+    e.state = static_cast<u8>((e.state & ~media::kEntryStateMask) | to);
+  };
+  change(p[0].entry, [&](media::Entry &e) {
+    state(e, static_cast<u32>(media::EntryState::kDraining));
+    e.ns = 0xFFF0;
+  });
+  change(p[1].entry, [&](media::Entry &e) { state(e, 0); });
+  change(p[2].entry, [&](media::Entry &e) { state(e, 6); });
+  change(p[3].entry, [&](media::Entry &e) { state(e, 7); });
+  const u32 last = store.regions().extent_count() - 1;
+  const PoolOffset at = geo.map_word(area, last);
+  const media::MapRecord nobody{static_cast<u8>(geo.member_count()), 1, media::kClassNone, 0, 0};
+  store.memory().publish_word(at, a->claims().sealer().pack_map(nobody, at, epoch));
+  ServingOwner next(store, 4);
+  cr_assert_eq(next->stats().unreadable_entries, 4u);
+  cr_assert_eq(next->stats().unreadable_map_words, 1u);
+  cr_assert_eq(next->in_grace(), 0u);
+  cr_assert(look(a, ns, 4).presence == pool::Presence::kHit);
+  for (u64 k = 0; k < 4; ++k) cr_assert_eq(put_block(a, ns, k), 0);
+  cr_assert(within_ms(3000, [&] { return next->space().is_free(last); }));
+}
+
+// Shows: a ring of the fewest lines serves more publications than it holds.
+Test(pool_recovery, smallest_ring_serves_many_publications, .timeout = 30) {
+  media::FormatOptions options = lease_of(1000);
+  options.request_lines = 8;
+  options.response_slots = 4;
+  TestStore store(options);
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  std::thread other([&] {
+    for (u64 k = 1000; k < 1100; ++k) put_block(b, ns, k);
+  });
+  for (u64 k = 0; k < 100; ++k) cr_assert_eq(put_block(a, ns, k), 0);
+  other.join();
+}

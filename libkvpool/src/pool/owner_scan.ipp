@@ -98,8 +98,11 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
       const PoolOffset at = geo_.map_word(base, i);
       media::MapRecord record{media::kHolderFormer, 0, media::kClassNone, 0, 0};
       u64 word = 0;
-      if (!mem.load_word(at, word) ||
-          !claims_.sealer().unpack_map(word, at, base_epoch, record)) {
+      const bool good = mem.load_word(at, word) &&
+                        claims_.sealer().unpack_map(word, at, base_epoch, record);
+      const bool nobody =
+          record.holder >= geo_.member_count() && record.holder < media::kHolderFormer;
+      if (!good || nobody) {
         env_.mark("scan_map_unreadable");
         ++stats_.unreadable_map_words;
         record = {media::kHolderFormer, 0, media::kClassNone, 0, 0};
@@ -223,6 +226,12 @@ private:
   static bool has_block(media::EntryState state) {
     return state != media::EntryState::kEmpty && state != media::EntryState::kPending;
   }
+  // Whether an owner can have written it, whatever its check says.
+  bool possible(const media::Entry &entry) const {
+    const media::EntryState state = entry.entry_state();
+    if (state < media::EntryState::kEmpty || state > media::EntryState::kHidden) return false;
+    return !has_block(state) || (entry.ns != 0 && entry.ns < owner_.ns_.size());
+  }
   void locate(u64, u32 i) {
     const auto entry = media::from_line<media::Entry>(lines_[i]);
     spots_[i] = {};
@@ -241,6 +250,12 @@ private:
   // Takes what the former owner knew of an entry into the mirror; graces start anew.
   void adopt(u32 number, u32 i) {
     auto entry = media::from_line<media::Entry>(lines_[i]);
+    if (!possible(entry)) {
+      owner_.env_.mark("scan_entry_refused");
+      ++unreadable_;
+      set_empty(i, entry.state & media::kEntrySpill);
+      entry = media::from_line<media::Entry>(lines_[i]);
+    }
     const media::EntryState state = entry.entry_state();
     bool attached = false;
     if (has_block(state)) {
@@ -263,7 +278,7 @@ private:
     if (state == media::EntryState::kPending) pendings_.push_back(number);
     if (!attached) return;
     if (state == media::EntryState::kPublished) {
-      const u32 ns = entry.ns < chains_.size() ? entry.ns : 0;
+      const u32 ns = entry.ns;
       const bool cleared = entry.version <= owner_.ns_[ns].clear_version;
       const u32 list = cleared ? kClearedList : ns;
       owner_.index_.chain(number, list, chains_[list]);
