@@ -206,6 +206,20 @@ Test(media_superblock, nonsense_geometry) {
   expect_error(image, -EUCLEAN, "areas are too small");
 }
 
+// Guards: rings that no format makes, and that a mailbox cannot keep track of, were accepted.
+Test(media_superblock, impossible_rings) {
+  for (u32 which = 0; which < 2; ++which) {
+    Image image(tiny_options());
+    for (u32 copy = 0; copy < 2; ++copy) {
+      auto a = image.get<GeometryA>(image.geo().geometry_at(copy, 0));
+      if (which == 0) a.request_lines = 4;
+      if (which == 1) a.response_slots = 8192;
+      image.put(image.geo().geometry_at(copy, 0), a);
+    }
+    expect_error(image, -EUCLEAN, which == 0 ? "request ring" : "response ring");
+  }
+}
+
 Test(media_superblock, views_without_an_area) {
   Image image = golden_store();
   const Opened o = open_store(image);

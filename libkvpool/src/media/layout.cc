@@ -14,6 +14,8 @@ namespace {
 constexpr u64 kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024, kTiB = kGiB * 1024;
 constexpr u32 kFewestExtents = 2;
 constexpr u64 kFewestGroups = 16;
+constexpr u32 kRequestLinesMin = 8, kRequestLinesMax = 32768;
+constexpr u32 kResponseSlotsMin = 4, kResponseSlotsMax = 4096;  // a mailbox tracks no more
 constexpr u64 kGroupsMax = u64{1} << 30;  // entries have 32-bit numbers
 
 __attribute__((format(printf, 3, 4))) int fail(std::string *why, int err, const char *text, ...) {
@@ -89,8 +91,8 @@ int check_options(const FormatOptions &o, std::string *why) {
       {"stripes of an extent", o.extent_stripes, 1, kExtentStripesMax},
       {"index growth", o.index_growth, 1, 64},
       {"map growth", o.map_growth, 1, 64},
-      {"request lines", o.request_lines, 8, 32768},
-      {"response slots", o.response_slots, 4, 4096},
+      {"request lines", o.request_lines, kRequestLinesMin, kRequestLinesMax},
+      {"response slots", o.response_slots, kResponseSlotsMin, kResponseSlotsMax},
       {"lease in ms", o.lease_ms, 10, 3600 * 1000},
       {"settling bound in us", o.delta_us, 1, 1000 * 1000},
       {"grace in us", o.grace_us, 1, 60 * 1000 * 1000},
@@ -462,8 +464,13 @@ const char *bad_numbers(const Geometry &g) {
       g.namespace_lines < 4) {
     return "impossible namespace table";
   }
-  if (g.request_lines == 0) return "no request ring";
-  if (!std::has_single_bit(g.response_slots)) return "impossible response ring";
+  if (g.request_lines < kRequestLinesMin || g.request_lines > kRequestLinesMax) {
+    return "impossible request ring";
+  }
+  if (!std::has_single_bit(g.response_slots) || g.response_slots < kResponseSlotsMin ||
+      g.response_slots > kResponseSlotsMax) {
+    return "impossible response ring";
+  }
   if (g.lease_ms == 0) return "no lease";
   if (g.min_block_bytes == 0) return "no smallest block";
   if (g.extent_stripes == 0 || g.extent_stripes > kExtentStripesMax) return "impossible extent";

@@ -29,6 +29,7 @@ public:
     write_line();
     drain_strict();
     expiry_ns_ = start + length_ns();
+    flags_seen_.store(line_.flags, std::memory_order_relaxed);  // not those of the one before
     dead_ = false;
     joined_ = true;
   }

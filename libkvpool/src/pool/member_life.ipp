@@ -285,12 +285,16 @@ int Member<Env>::tick() {
     lease_.kill();
     return -ESTALE;
   }
-  const u64 deadline = env_.now_ns() + 50 * kMs;
+  const u64 now = env_.now_ns();
+  const u64 deadline = now + 50 * kMs;
+  std::erase_if(pins_, [&](const HeldPin &pin) { return pin.expiry_ns <= now; });
   if (const int err = check_owner(); err == -ESTALE) {
     lease_.kill();
     return err;
   }
-  if (!bound_ && lease_.flags() == 0 && doubts_.empty()) return 0;  // nothing to tell anybody
+  // Nothing to tell anybody; but a group's members must hear of its dead (proto 8).
+  const bool silent = !bound_ && lease_.flags() == 0 && doubts_.empty();
+  if (silent && options_.group == 0) return 0;
   if (bind_owner(deadline) != 0) return 0;
   pump();
   accept_answered();
@@ -345,9 +349,10 @@ void Member<Env>::serve_notice() {
 template <PoolEnv Env>
 bool Member<Env>::begin_shard_write(u64 reserver_incarnation) {
   std::lock_guard guard(mutex_);
-  if (std::find(dead_peers_.begin(), dead_peers_.end(), reserver_incarnation) !=
-      dead_peers_.end()) {
-    return false;
+  // Of one that was gone when the owner came, the tag may be all that is known (proto 8).
+  const u64 tag = static_cast<u16>(reserver_incarnation | 1);
+  for (u64 dead : dead_peers_) {
+    if (dead == reserver_incarnation || dead == tag) return false;
   }
   ++shard_writes_;
   return true;

@@ -55,6 +55,7 @@ public:
   const SpaceMap &space() const { return space_; }
   const IndexMirror &index() const { return index_; }
   u64 in_grace() const { return grace_.size() + grace_pinned_.size(); }
+  u64 pinned() const { return pins_.size(); }  // entries
   bool awaits_reports() const { return reports_awaited_ > 0; }
 
 private:
@@ -72,12 +73,13 @@ private:
     u64 served_ns = 0;
     bool due = true;  // its doorbell rang, or it is new: its ring has not been found empty since
     u32 notice_sequence = 0;
+    u64 told_death = 0, told_ns = 0;  // the dead incarnation that its notice names, and since when
     std::vector<u32> named;   // extents its report has named so far
   };
   // A dead incarnation whose blocks are not free yet.
   struct Quarantine {
     u32 slot;
-    u64 incarnation, group;
+    u64 incarnation;  // or its tag, where the map alone remembers it
     u64 until_ns;   // not before; ~0: only by a proof
     bool quiet;
     std::vector<u32> awaited;  // members of its group that have not acknowledged
@@ -164,6 +166,7 @@ private:
   u64 evict_neighbours(const media::Entry &of, u32 stamp);
   void evict_extent(u32 extent);
   void evict_for(u8 size_class, u32 run);
+  bool run_on_its_way(u32 run) const;
   void forget_grants(u64 elapsed_ns);
   void keep_free_ahead();
   void run_graces();
@@ -173,15 +176,24 @@ private:
   void free_run(u32 head);
   u64 entry_bytes(const media::Entry &entry) const;
   u64 pinned_until(u32 entry);
+  void forget_pins();
 
   // members
   void watch_members();
+  bool load_member(u32 slot, Line &ret_line);
+  bool stands_unread(u32 slot, const Line &line);
+  void excuse(u32 slot);
+  void write_quiet(u32 slot, u64 incarnation);
+  void quarantine_strangers(u32 slot, bool quiet);
+  void quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group);
   void meet(u32 slot, const media::MemberLine &line);
   void bury(u32 slot, bool quiet);
   void check_death(u32 slot, u64 now);
   void run_quarantines();
   void reclaim(u32 slot, u64 incarnation, bool tainted);
-  void tell(u32 slot, u8 flags, u32 recall, u32 dead_slot, u64 dead_incarnation);
+  const Quarantine *unacknowledged(u32 slot) const;
+  void repeat_deaths();
+  void tell(u32 slot, u8 flags, u32 recall);
   void recall_from_others(u32 asking);
   void set_map(u32 extent, media::MapRecord record);
   static u16 tag_of(u64 incarnation) { return static_cast<u16>(incarnation | 1); }
@@ -212,7 +224,11 @@ private:
   u32 epoch_ = 0;
   u64 version_number_ = 0;
   u64 next_pin_ = 1;
+  u64 pin_bucket_ = 0;  // of pins_, looked at next for pins that have expired
   u64 grace_bytes_ = 0;
+  // Extents that were emptied for a run, and when their grace is over; no length: the oldest went.
+  u32 run_first_ = 0, run_length_ = 0;
+  u64 run_due_ns_ = 0;
   u64 granted_lately_ = 0;  // bytes
   bool serving_ = false;
   u32 reports_awaited_ = 0;

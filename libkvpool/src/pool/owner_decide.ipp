@@ -91,6 +91,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   }
   if (ns.quota_bytes != 0) {
     const u64 bytes = room_in(extent);
+    if (bytes > ns.quota_bytes) return MessageStatus::kFull;  // no eviction makes it fit
     while (ns_bytes_[body.ns] + bytes > ns.quota_bytes) {
       const u32 victim = index_.oldest(body.ns);
       if (victim == kNoEntry || !evictable(victim)) return MessageStatus::kFull;
@@ -427,7 +428,10 @@ media::MessageStatus Owner<Env>::pin_reported(const media::ReportPinBody &body,
 template <PoolEnv Env>
 media::MessageStatus Owner<Env>::pin_entry(u32 number, u64 ttl_ms, media::PinAnswer &ret) {
   const u64 id = next_pin_++;
-  pins_[number].push_back({id, env_.now_ns() + ttl_ms * kMs});
+  const u64 now = env_.now_ns();
+  std::vector<PinHold> &pins = pins_[number];
+  std::erase_if(pins, [&](const PinHold &hold) { return hold.until_ns <= now; });
+  pins.push_back({id, now + ttl_ms * kMs});
   index_.touch(number);
   ++stats_.pins;
   ret = {id, number, index_.entry(number).version};

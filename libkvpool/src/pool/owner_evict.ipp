@@ -7,6 +7,8 @@ namespace kvpool::pool {
 inline constexpr u32 kEvictTries = 512;      // unevictable entries passed over at a list's end
 inline constexpr u64 kGracesAhead = 3;       // free ahead of what a grace's time takes
 inline constexpr u32 kNeighbourShare = 16;  // neighbours this close in age go with an evicted block
+inline constexpr u32 kPinBuckets = 64;       // looked at in one go for pins that have expired
+inline constexpr u64 kRunSlackNs = 1'000'000;  // by which a grace is over without fail
 inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
 
 // The entry stops being visible. Its block stays out of use until clear_entry().
@@ -51,6 +53,21 @@ u64 Owner<Env>::pinned_until(u32 number) {
     for (const PinHold &hold : found->second) until = std::max(until, hold.until_ns);
   }
   return until;
+}
+
+// Pins that nobody takes back end by their time: a few of them are looked at, each time others.
+template <PoolEnv Env>
+void Owner<Env>::forget_pins() {
+  const u64 now = env_.now_ns();
+  std::vector<u32> over;
+  for (u32 i = 0; i < kPinBuckets && i < pins_.bucket_count(); ++i) {
+    pin_bucket_ = (pin_bucket_ + 1) % pins_.bucket_count();
+    for (auto at = pins_.begin(pin_bucket_); at != pins_.end(pin_bucket_); ++at) {
+      std::erase_if(at->second, [&](const PinHold &hold) { return hold.until_ns <= now; });
+      if (at->second.empty()) over.push_back(at->first);
+    }
+  }
+  for (u32 entry : over) pins_.erase(entry);
 }
 
 // Blocks with a live child go after the child (leaf first).
@@ -133,6 +150,16 @@ void Owner<Env>::evict_extent(u32 extent) {
   }
 }
 
+// Whether extents are being emptied that will serve a run of this length, unless others get them.
+template <PoolEnv Env>
+bool Owner<Env>::run_on_its_way(u32 run) const {
+  if (env_.now_ns() >= run_due_ns_ || (run_length_ != 0 && run_length_ < run)) return false;
+  for (u32 x = run_first_; x < run_first_ + run_length_; ++x) {
+    if (!space_.owner_held(x)) return false;
+  }
+  return true;
+}
+
 // A grant found nothing: make room of the right shape. For blocks of a class some extent's worth of
 // the oldest; when the free space is all of other classes, and for runs, whole extents.
 template <PoolEnv Env>
@@ -140,7 +167,8 @@ void Owner<Env>::evict_for(u8, u32 run) {
   if (pins_awaited_ > 0) return;
   const u32 length = std::max(1u, run);
   const u64 room = space_.regions().extent_bytes() * length;
-  if (run == 0 && grace_bytes_ >= room) return;  // enough is on its way
+  if (run == 0 ? grace_bytes_ >= room : run_on_its_way(run)) return;
+  const u64 due = env_.now_ns() + u64{geo_.grace_us} * 1000 + kRunSlackNs;
   u32 best = SpaceMap::kNone;
   u64 best_stamp = ~u64{0};
   for (u32 i = 0; i < kExtentSamples; ++i) {
@@ -162,6 +190,11 @@ void Owner<Env>::evict_for(u8, u32 run) {
     if (!usable || draining || newest >= best_stamp) continue;
     best_stamp = newest;
     best = first;
+  }
+  if (run != 0) {
+    run_first_ = best == SpaceMap::kNone ? 0 : best;
+    run_length_ = best == SpaceMap::kNone ? 0 : length;
+    run_due_ns_ = due;
   }
   if (best == SpaceMap::kNone) {
     evict_oldest(room);
@@ -200,6 +233,7 @@ template <PoolEnv Env>
 void Owner<Env>::run_graces() {
   if (pins_awaited_ > 0 && !env_.mutant(Mutant::kGraceBeforePins))
     return;  // what is hidden may be pinned by one who has not reported
+  forget_pins();
   const u64 now = env_.now_ns();
   while (!grace_.empty() && grace_.front().due_ns <= now) {
     const Grace g = grace_.front();

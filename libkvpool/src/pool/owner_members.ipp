@@ -34,6 +34,7 @@ void Owner<Env>::first_members() {
   for (u32 slot = 0; slot < members_.size(); ++slot) {
     const MemberState &now = members_[slot];
     const bool live = now.life == Life::kLive;
+    if (live && now.incarnation == 0) continue;  // seen to when it is known, or dead
     bool stale = false;  // held by an incarnation that is not there any more
     for (u32 x : space_.held_by(slot)) {
       stale = stale || !live || space_.at(x).record.tag != tag_of(now.incarnation);
@@ -43,15 +44,42 @@ void Owner<Env>::first_members() {
     // Whoever stands in the slot now proves that the holder is QUIET; else its lock does.
     bool quiet = live || env_.try_lock(LockKind::kMember, slot);
     if (quiet && !live) env_.unlock(LockKind::kMember, slot);
-    const u64 wait = quiet ? 0 : 2ull * geo_.lease_ms * kMs;
-    quarantine_.push_back({slot, 0, 0, env_.now_ns() + wait, quiet, {}});
+    quarantine_strangers(slot, quiet);
   }
   for (u32 x = 0; x < space_.count(); ++x) {
     if (space_.at(x).record.holder != media::kHolderFormer) continue;
-    quarantine_.push_back(
-        {media::kHolderFormer, 0, 0, env_.now_ns() + 2ull * geo_.lease_ms * kMs, false, {}});
+    quarantine(media::kHolderFormer, 0, false, true, 0);
     break;
   }
+}
+
+// Loads a slot's line from the medium. One that was caught in the middle of a store is whole again
+// after a few looks; they are worth it for those who live, and for all at activation.
+template <PoolEnv Env>
+bool Owner<Env>::load_member(u32 slot, Line &ret_line) {
+  auto &mem = env_.memory();
+  const PoolOffset at = geo_.member_at(slot);
+  const bool patient = !serving_ || members_[slot].life == Life::kLive;
+  for (int i = 0;; ++i) {
+    const bool loaded = mem.load_line(at, ret_line);
+    if (loaded && claims_.sealer().intact(ret_line, at, 0)) return true;
+    if (!loaded) ret_line = {{1}};  // whatever stands there, it is not blank
+    const bool blank = std::count(ret_line.w, ret_line.w + 8, 0) == 8;  // never used
+    if (blank || !patient || i == kTornRetries) return false;
+    env_.relax(static_cast<u32>(i));
+    mem.acquire(at, kLineBytes);
+  }
+}
+
+// Whether a member stands in a slot whose line cannot be read at activation: then what it holds and
+// pins is not known, and its report is awaited.
+template <PoolEnv Env>
+bool Owner<Env>::stands_unread(u32 slot, const Line &line) {
+  if (serving_ || members_[slot].life != Life::kAbsent) return false;
+  if (std::count(line.w, line.w + 8, 0) == 8) return false;
+  if (!env_.try_lock(LockKind::kMember, slot)) return true;
+  env_.unlock(LockKind::kMember, slot);
+  return false;
 }
 
 template <PoolEnv Env>
@@ -61,10 +89,16 @@ void Owner<Env>::watch_members() {
   mem.acquire(geo_.member_at(0), u64{geo_.member_count()} * kLineBytes);
   for (u32 slot = 0; slot < members_.size(); ++slot) {
     Line line;
-    const PoolOffset at = geo_.member_at(slot);
     MemberState &m = members_[slot];
-    if (!mem.load_line(at, line) || !claims_.sealer().intact(line, at, 0)) {
-      check_death(slot, now);  // never used, or torn just now
+    if (!load_member(slot, line)) {
+      if (stands_unread(slot, line)) {
+        media::MemberLine unknown{};  // incarnation 0, until the line can be read
+        unknown.flags = media::kMemberHolds | media::kMemberPins;
+        meet(slot, unknown);
+        --stats_.members_joined;
+      } else {
+        check_death(slot, now);  // never used, or damaged
+      }
       continue;
     }
     const auto said = media::from_line<media::MemberLine>(line);
@@ -82,7 +116,10 @@ void Owner<Env>::watch_members() {
       continue;
     }
     if (m.incarnation != said.incarnation) {
-      if (m.life == Life::kLive) {
+      const bool unread = m.life == Life::kLive && m.incarnation == 0;
+      if (unread) {
+        excuse(slot);
+      } else if (m.life == Life::kLive) {
         env_.mark("slot_taken_again");
         bury(slot, true);  // a newer incarnation proves the earlier ones QUIET
       }
@@ -91,6 +128,7 @@ void Owner<Env>::watch_members() {
       }
       meet(slot, said);
       m.seen_ns = now;
+      if (unread) quarantine_strangers(slot, true);
     } else if (m.life == Life::kLive) {
       if (m.counter != said.counter) {
         m.counter = said.counter;
@@ -121,7 +159,7 @@ void Owner<Env>::meet(u32 slot, const media::MemberLine &line) {
   }
   members_[slot] = fresh;
   ++stats_.members_joined;
-  if (!fresh.reported) tell(slot, media::kNoticeReport, 0, 0, 0);
+  if (!fresh.reported) tell(slot, media::kNoticeReport, 0);
 }
 
 // A quiet heartbeat: the lock says whether the process lives; else the lease decides (proto 6).
@@ -133,14 +171,7 @@ void Owner<Env>::check_death(u32 slot, u64 now) {
   const u64 lease = u64{geo_.lease_ms} * kMs;
   if (quiet_for < lease / kLockProbeShare) return;
   if (env_.try_lock(LockKind::kMember, slot)) {
-    media::ReaperLine reaper{};
-    reaper.incarnation = m.incarnation;
-    reaper.state = static_cast<u8>(media::ReaperState::kQuiet);
-    const PoolOffset at = geo_.reaper_at(slot);
-    Line line = media::to_line(reaper);
-    claims_.sealer().seal(line, at, 0);
-    env_.memory().publish_line(at, line);
-    env_.memory().drain_strict(&at, 1);
+    if (m.incarnation != 0) write_quiet(slot, m.incarnation);
     env_.unlock(LockKind::kMember, slot);
     env_.mark("member_quiet");
     ++stats_.members_dead;
@@ -152,17 +183,35 @@ void Owner<Env>::check_death(u32 slot, u64 now) {
   }
 }
 
+template <PoolEnv Env>
+void Owner<Env>::write_quiet(u32 slot, u64 incarnation) {
+  media::ReaperLine reaper{};
+  reaper.incarnation = incarnation;
+  reaper.state = static_cast<u8>(media::ReaperState::kQuiet);
+  const PoolOffset at = geo_.reaper_at(slot);
+  Line line = media::to_line(reaper);
+  claims_.sealer().seal(line, at, 0);
+  env_.memory().publish_line(at, line);
+  env_.memory().drain_strict(&at, 1);
+}
+
+// No report comes any more from whom the owner knew in this slot.
+template <PoolEnv Env>
+void Owner<Env>::excuse(u32 slot) {
+  MemberState &m = members_[slot];
+  if (m.reported) return;
+  m.reported = true;
+  --reports_awaited_;
+  if (m.pins) --pins_awaited_;
+}
+
 // The verdict on an incarnation is final. Its blocks return by proof (QUIET) or after 2 L, tainted;
 // blocks it reserved for its group also need the group's word.
 template <PoolEnv Env>
 void Owner<Env>::bury(u32 slot, bool quiet) {
   MemberState &m = members_[slot];
   m.life = Life::kDead;
-  if (!m.reported) {
-    m.reported = true;
-    --reports_awaited_;
-    if (m.pins) --pins_awaited_;
-  }
+  excuse(slot);
   for (u32 i = 0; i < pendings_.size() && !env_.mutant(Mutant::kPendingOutlives);) {
     const u32 n = pendings_[i];
     if (index_.entry(n).version != m.incarnation) {
@@ -172,24 +221,70 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
     pendings_.erase(pendings_.begin() + i);
     clear_entry(n);
   }
-  Quarantine q{slot, m.incarnation, m.group,
-               env_.now_ns() + 2ull * geo_.lease_ms * kMs, quiet, {}};
-  if (env_.mutant(Mutant::kReclaimBeforeQuiet)) q.quiet = true, q.group = 0;
-  if (env_.mutant(Mutant::kQuarantineSkipped)) q.until_ns = 0;
   for (Quarantine &other : quarantine_) std::erase(other.awaited, slot);
-  if (q.group != 0) {
-    for (u32 s = 0; s < members_.size(); ++s) {
-      const MemberState &peer = members_[s];
-      if (s == slot || peer.life != Life::kLive || peer.group != q.group) continue;
-      q.awaited.push_back(s);
-      tell(s, media::kNoticePeerDead, 0, slot, m.incarnation);
-    }
+  if (m.incarnation == 0) return quarantine_strangers(slot, quiet);
+  if (env_.mutant(Mutant::kReclaimBeforeQuiet))
+    return quarantine(slot, m.incarnation, true, true, 0);
+  quarantine(slot, m.incarnation, quiet, true, m.group);
+  if (env_.mutant(Mutant::kQuarantineSkipped)) quarantine_.back().until_ns = 0;
+}
+
+// What the map gives to incarnations of the slot that are not there any more. Their group is in the
+// slot's line if that is still theirs. Of others only the tag is known: it stands for them.
+template <PoolEnv Env>
+void Owner<Env>::quarantine_strangers(u32 slot, bool quiet) {
+  const MemberState &now = members_[slot];
+  media::MemberLine last{};
+  Line line;
+  env_.memory().acquire(geo_.member_at(slot), kLineBytes);
+  if (now.life != Life::kLive && load_member(slot, line)) {
+    last = media::from_line<media::MemberLine>(line);
+  }
+  std::vector<u16> tags;
+  for (u32 x : space_.held_by(slot)) {
+    const u16 tag = space_.at(x).record.tag;
+    if (now.life == Life::kLive && tag == tag_of(now.incarnation)) continue;
+    if (std::find(tags.begin(), tags.end(), tag) == tags.end()) tags.push_back(tag);
+  }
+  for (u16 tag : tags) {
+    const bool known = last.incarnation != 0 && tag_of(last.incarnation) == tag;
+    quarantine(slot, known ? last.incarnation : tag, quiet, known, last.group);
+  }
+}
+
+// Awaits the word of the group, or of every member of one where the group is not known. A member
+// that is not known yet may belong to any.
+template <PoolEnv Env>
+void Owner<Env>::quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group) {
+  Quarantine q{slot, incarnation, env_.now_ns() + 2ull * geo_.lease_ms * kMs, quiet, {}};
+  for (u32 s = 0; s < members_.size() && (!group_known || group != 0); ++s) {
+    const MemberState &peer = members_[s];
+    if (peer.life != Life::kLive) continue;
+    const bool concerned = group_known ? peer.group == group : peer.group != 0;
+    if (concerned || peer.incarnation == 0) q.awaited.push_back(s);
   }
   quarantine_.push_back(std::move(q));
+  repeat_deaths();
+}
+
+// Tells every member the oldest death that it has not acknowledged, and now and then tells it
+// again.
+template <PoolEnv Env>
+void Owner<Env>::repeat_deaths() {
+  const u64 now = env_.now_ns();
+  const u64 patience = u64{geo_.lease_ms} * kMs / kLockProbeShare;
+  for (u32 slot = 0; slot < members_.size(); ++slot) {
+    const MemberState &m = members_[slot];
+    const Quarantine *death = m.life == Life::kLive ? unacknowledged(slot) : nullptr;
+    if (!death) continue;
+    if (m.told_death != death->incarnation || now - m.told_ns >= patience) tell(slot, 0, 0);
+  }
 }
 
 template <PoolEnv Env>
 void Owner<Env>::run_quarantines() {
+  if (quarantine_.empty()) return;
+  repeat_deaths();
   const u64 now = env_.now_ns();
   for (std::size_t i = 0; i < quarantine_.size();) {
     const Quarantine &q = quarantine_[i];
@@ -225,8 +320,19 @@ void Owner<Env>::reclaim(u32 slot, u64 incarnation, bool tainted) {
   }
 }
 
+// The oldest death that the member has not acknowledged.
 template <PoolEnv Env>
-void Owner<Env>::tell(u32 slot, u8 flags, u32 recall, u32 dead_slot, u64 dead_incarnation) {
+auto Owner<Env>::unacknowledged(u32 slot) const -> const Quarantine * {
+  for (const Quarantine &q : quarantine_) {
+    if (std::find(q.awaited.begin(), q.awaited.end(), slot) != q.awaited.end()) return &q;
+  }
+  return nullptr;
+}
+
+// A member has one notice line: whatever it is told, the line goes on naming the oldest death that
+// it has not acknowledged.
+template <PoolEnv Env>
+void Owner<Env>::tell(u32 slot, u8 flags, u32 recall) {
   MemberState &m = members_[slot];
   media::NoticeLine notice{};
   notice.epoch = epoch_;
@@ -234,8 +340,14 @@ void Owner<Env>::tell(u32 slot, u8 flags, u32 recall, u32 dead_slot, u64 dead_in
   notice.incarnation = m.incarnation;
   notice.recall_extents = recall;
   notice.flags = flags;
-  notice.dead_incarnation = dead_incarnation;
-  notice.dead_slot = static_cast<u16>(dead_slot);
+  m.told_death = 0;
+  if (const Quarantine *death = unacknowledged(slot)) {
+    notice.flags |= media::kNoticePeerDead;
+    notice.dead_incarnation = death->incarnation;
+    notice.dead_slot = static_cast<u16>(death->slot);
+    m.told_death = death->incarnation;
+    m.told_ns = env_.now_ns();
+  }
   const PoolOffset at = geo_.notice_at(slot, standby_);
   Line line = media::to_line(notice);
   claims_.sealer().seal(line, at, 0);
@@ -250,7 +362,7 @@ void Owner<Env>::recall_from_others(u32 asking) {
     recall_turn_ = (recall_turn_ + 1) % static_cast<u32>(members_.size());
     if (recall_turn_ == asking || space_.held_by(recall_turn_).empty()) continue;
     if (members_[recall_turn_].life != Life::kLive) continue;
-    tell(recall_turn_, 0, 1, 0, 0);
+    tell(recall_turn_, 0, 1);
     return;
   }
 }

@@ -105,8 +105,11 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
       const PoolOffset at = geo_.map_word(base, i);
       media::MapRecord record{media::kHolderFormer, 0, media::kClassNone, 0, 0};
       u64 word = 0;
-      if (!mem.load_word(at, word) ||
-          !claims_.sealer().unpack_map(word, at, base_epoch, record)) {
+      const bool good = mem.load_word(at, word) &&
+                        claims_.sealer().unpack_map(word, at, base_epoch, record);
+      const bool nobody =
+          record.holder >= geo_.member_count() && record.holder < media::kHolderFormer;
+      if (!good || nobody) {
         env_.mark("scan_map_unreadable");
         ++stats_.unreadable_map_words;
         record = {media::kHolderFormer, 0, media::kClassNone, 0, 0};
@@ -117,23 +120,29 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
   }
 }
 
-// A crash between the words of a run leaves tails without a head: they are free (proto 8).
+// A crash between the words of a run leaves tails without a head: they are free (proto 8). Behind a
+// word that could not be read their head may have stood: they wait as long as it does.
 template <PoolEnv Env>
 void Owner<Env>::repair_runs() {
-  bool in_run = false;
+  bool in_run = false, former = false;
   u8 holder = 0;
   for (u32 x = 0; x < space_.count(); ++x) {
     const media::MapRecord record = space_.at(x).record;
-    if (record.flags & media::kMapRunHead) {
+    if (record.holder == media::kHolderFormer) {
+      in_run = false;
+      former = true;
+    } else if (record.flags & media::kMapRunHead) {
       in_run = true;
+      former = false;
       holder = record.holder;
     } else if (record.flags & media::kMapRunTail) {
       if (in_run && record.holder == holder) continue;
       env_.mark("run_tail_repaired");
-      set_map(x, {media::kHolderOwner, 0, media::kClassNone, 0, 0});
+      const u8 waits = former ? media::kHolderFormer : media::kHolderOwner;
+      set_map(x, {waits, 0, media::kClassNone, 0, 0});
       in_run = false;
     } else {
-      in_run = false;
+      in_run = former = false;
     }
   }
 }
@@ -223,6 +232,12 @@ private:
   static bool has_block(media::EntryState state) {
     return state != media::EntryState::kEmpty && state != media::EntryState::kPending;
   }
+  // Whether an owner can have written it, whatever its check says.
+  bool possible(const media::Entry &entry) const {
+    const media::EntryState state = entry.entry_state();
+    if (state < media::EntryState::kEmpty || state > media::EntryState::kHidden) return false;
+    return !has_block(state) || (entry.ns != 0 && entry.ns < owner_.ns_.size());
+  }
   void locate(u64, u32 i) {
     const auto entry = media::from_line<media::Entry>(lines_[i]);
     spots_[i] = {};
@@ -231,14 +246,28 @@ private:
     owner_.space_.prefetch_spot(spots_[i]);
   }
 
+  // Whether the block has the room it says: a run may have lost its end to an unreadable word.
+  bool whole(const media::Entry &entry, SpaceMap::Spot spot) const {
+    if (owner_.space_.at(spot.extent).record.size_class != media::kClassRun) return true;
+    const media::BlockShape shape(entry.payload_lines(), entry.shards());
+    return shape.valid() && shape.block_bytes() <= owner_.room_in(spot.extent);
+  }
+
   // Takes what the former owner knew of an entry into the mirror; graces start anew.
   void adopt(u32 number, u32 i) {
     auto entry = media::from_line<media::Entry>(lines_[i]);
+    if (!possible(entry)) {
+      owner_.env_.mark("scan_entry_refused");
+      ++unreadable_;
+      set_empty(i, entry.state & media::kEntrySpill);
+      entry = media::from_line<media::Entry>(lines_[i]);
+    }
     const media::EntryState state = entry.entry_state();
     bool attached = false;
     if (has_block(state)) {
       note_version(entry.version);
-      attached = spots_[i] && owner_.space_.attach_shared(spots_[i], number);
+      attached = spots_[i] && whole(entry, spots_[i]) &&
+                 owner_.space_.attach_shared(spots_[i], number);
       if (!attached) {
         owner_.env_.mark("scan_entry_refused");
         ++unreadable_;
@@ -255,11 +284,11 @@ private:
     if (state == media::EntryState::kPending) pendings_.push_back(number);
     if (!attached) return;
     if (state == media::EntryState::kPublished) {
-      const u32 ns = entry.ns < chains_.size() ? entry.ns : 0;
+      const u32 ns = entry.ns;
       const bool cleared = entry.version <= owner_.ns_[ns].clear_version;
       const u32 list = cleared ? kClearedList : ns;
       owner_.index_.chain(number, list, chains_[list]);
-      ns_bytes_[ns] += owner_.room_in(spots_[i].extent);
+      if (!cleared) ns_bytes_[ns] += owner_.room_in(spots_[i].extent);
     } else {
       graces_.push_back({owner_.env_.now_ns() + u64{owner_.geo_.grace_us} * 1000, number,
                          owner_.index_.stamp(number)});

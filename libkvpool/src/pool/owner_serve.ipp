@@ -186,6 +186,7 @@ u32 Owner<Env>::serve_member(u32 slot, const Line *lines, u32 count) {
   // Lines are dear: while nothing comes only the head is looked at; after something came, all that
   // may stand behind it.
   m.window = served > 0 ? std::min<u32>(kWindowMax, std::max(2 * at, kWindowProbe)) : kWindowProbe;
+  m.window = std::min<u32>(m.window, geo_.request_lines);
   stats_.requests += served;
   return served;
 }

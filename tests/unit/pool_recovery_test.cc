@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shows: what a take-over, a rejoin and a death must carry over is carried over: reports that are
+// owed, the word of a dead member's group, quotas; and what a damaged medium says is not believed.
+// How: threads over one store in anonymous memory; the test kills "processes", freezes members and
+// writes lines and words of the medium itself.
+#include "pool_fixture.hpp"
+
+using namespace kvpool;
+using namespace kvpool::test;
+
+namespace {
+
+media::FormatOptions lease_of(u32 lease_ms) {
+  media::FormatOptions options;
+  options.lease_ms = lease_ms;
+  options.grace_us = 500;
+  return options;
+}
+
+void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+template <class F>
+bool within_ms(int ms, F done) {
+  for (int i = 0; i < ms; ++i) {
+    if (done()) return true;
+    wait_ms(1);
+  }
+  return done();
+}
+
+pool::MemberOptions of_group(u64 group) {
+  pool::MemberOptions options;
+  options.group = group;
+  return options;
+}
+
+}  // namespace
+
+// Guards: a rejoined member believed that its line still said HOLDS and PINS.
+Test(pool_recovery, rejoined_member_announces_what_it_holds_and_pins, .timeout = 30) {
+  TestStore store(lease_of(300));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  const PoolOffset at = store.geometry().member_at(a->slot());
+  const auto flags = [&] {
+    Line line;
+    store.memory().acquire(at, kLineBytes);
+    cr_assert(store.memory().load_line(at, line));
+    return u32{media::from_line<media::MemberLine>(line).flags};
+  };
+  const auto put_and_pin = [&](u64 key) {
+    cr_assert_eq(put_block(a, ns, key), 0);
+    pool::Pin pin;
+    cr_assert_eq(a->pin(look(a, ns, key), make_key(key), 20'000, a.in(1000), pin), 0);
+  };
+  put_and_pin(1);
+  cr_assert_eq(flags(), u32{media::kMemberHolds | media::kMemberPins});
+  a.freeze(true);
+  wait_ms(400);
+  cr_assert_eq(a->tick(), -ESTALE);
+  cr_assert_eq(a->rejoin(), 0);
+  a.freeze(false);
+  cr_assert_eq(flags(), 0u, "a new incarnation owes no report");
+  put_and_pin(2);
+  cr_assert_eq(flags(), u32{media::kMemberHolds | media::kMemberPins});
+}
+
+// Guards: a member line that was torn at activation lost that member's pins and reports.
+Test(pool_recovery, member_whose_line_cannot_be_read_still_owes_its_report, .timeout = 30) {
+  TestStore store(lease_of(2000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 2), 0);
+  pool::Pin pin;
+  cr_assert_eq(b->pin(look(b, ns, 2), make_key(2), 20'000, b.in(1000), pin), 0);
+  b.freeze(true);
+  wait_ms(20);
+  cr_assert_eq(a->remove(make_key(2), 0, a.in(1000)), 0);  // hidden, kept for the pin
+  owner->stop();
+  const PoolOffset at = store.geometry().member_at(b->slot());
+  Line good;
+  cr_assert(store.memory().load_line(at, good));
+  Line torn = good;
+  torn.w[1] ^= 1;
+  store.memory().publish_line(at, torn);
+  ServingOwner next(store, 4);
+  cr_assert(next->awaits_reports());
+  cr_assert_eq(next->in_grace(), 1u);
+  store.memory().publish_line(at, good);  // the other half arrives
+  wait_ms(100);
+  cr_assert(next->awaits_reports());
+  cr_assert_eq(next->in_grace(), 1u);
+  b.freeze(false);
+  cr_assert(within_ms(2000, [&] { return !next->awaits_reports(); }));
+  wait_ms(20);
+  cr_assert_eq(next->in_grace(), 1u, "the pin was reported");
+  cr_assert_eq(put_block(b, ns, 3), 0);
+  b->unpin(pin);
+  cr_assert(within_ms(2000, [&] { return next->in_grace() == 0; }));
+}
+
+// Shows: a slot whose line stays damaged is waited for no longer than its member lives.
+Test(pool_recovery, unreadable_line_of_a_dead_member_holds_nobody_up, .timeout = 30) {
+  TestStore store(lease_of(300));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(b, ns, 1), 0);
+  const u32 slot = b->slot();
+  b.freeze(true);
+  wait_ms(20);
+  owner->stop();
+  const PoolOffset at = store.geometry().member_at(slot);
+  Line torn;
+  cr_assert(store.memory().load_line(at, torn));
+  torn.w[1] ^= 1;
+  store.memory().publish_line(at, torn);
+  ServingOwner next(store, 4);
+  cr_assert(next->awaits_reports());
+  b.kill();
+  cr_assert(within_ms(2000, [&] {
+    return !next->awaits_reports() && next->space().held_by(slot).empty();
+  }));
+  cr_assert_eq(next->stats().extents_tainted, 0u, "its lock proves it QUIET");
+  cr_assert_eq(put_block(a, ns, 2), 0);
+}
+
+namespace {
+
+enum class Gone { kLeft, kKilled, kSlotTaken };
+
+// `a` goes while nobody owns the store, and `c` of its group is still writing a shard of what `a`
+// reserved.
+void take_over_after(Gone how) {
+  TestStore store(lease_of(1000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember c(store, 2, of_group(77));
+  open_ns(c);
+  auto a = std::make_unique<LiveMember>(store, 3, of_group(77));
+  const u64 incarnation = (*a)->incarnation();
+  const u32 slot = (*a)->slot();
+  pool::Block block;
+  cr_assert_eq((*a)->reserve(64 * 1024, 1, a->in(1000), &block), 0);
+  cr_assert(c->begin_shard_write(incarnation));
+  owner->stop();
+  if (how != Gone::kLeft) a->kill();
+  if (how == Gone::kLeft) a.reset();
+  std::unique_ptr<LiveMember> filler, d;
+  if (how == Gone::kSlotTaken) {
+    filler = std::make_unique<LiveMember>(store, 6);  // in the slot that the owner had
+    d = std::make_unique<LiveMember>(store, 4);
+    cr_assert_eq((*d)->slot(), slot, "a test of a slot taken again needs that slot");
+  }
+  ServingOwner next(store, 5);
+  wait_ms(300);
+  cr_assert_eq(next->space().held_by(slot).size(), 1u);
+  c->end_shard_write();
+  cr_assert(within_ms(3000, [&] { return next->space().held_by(slot).empty(); }));
+  cr_assert_not(c->begin_shard_write(incarnation), "nobody writes for the dead any more");
+  if (how == Gone::kSlotTaken) {
+    cr_assert(c->begin_shard_write((*d)->incarnation()));
+    c->end_shard_write();
+    d.reset();
+  }
+}
+
+}  // namespace
+
+// Guards: a take-over freed a departed reserver's blocks without the word of its group.
+Test(pool_recovery, blocks_of_one_who_left_wait_for_its_group_across_a_take_over, .timeout = 30) {
+  take_over_after(Gone::kLeft);
+}
+Test(pool_recovery, blocks_of_one_who_died_wait_for_its_group_across_a_take_over, .timeout = 30) {
+  take_over_after(Gone::kKilled);
+}
+Test(pool_recovery, blocks_of_a_slot_taken_again_wait_for_every_group, .timeout = 30) {
+  take_over_after(Gone::kSlotTaken);
+}
+
+// Guards: the notice of a second death, or a RECALL, took the place of one not acknowledged yet.
+Test(pool_recovery, two_deaths_of_a_group_are_both_acknowledged, .timeout = 30) {
+  TestStore store(lease_of(300));
+  ServingOwner owner(store, 1);
+  LiveMember c(store, 2, of_group(77)), a(store, 3, of_group(77)), b(store, 4, of_group(77));
+  LiveMember other(store, 5);
+  open_ns(c);
+  pool::Block block;
+  cr_assert_eq(a->reserve(64 * 1024, 1, a.in(1000), &block), 0);
+  cr_assert_eq(b->reserve(64 * 1024, 1, b.in(1000), &block), 0);
+  const u32 slot_a = a->slot(), slot_b = b->slot();
+  c.freeze(true);  // reads no notice before both have died
+  wait_ms(10);
+  std::thread both([&] { a.kill(); });
+  b.kill();
+  both.join();
+  cr_assert(within_ms(250, [&] { return owner->stats().members_dead == 2; }));
+  c.freeze(false);
+  cr_assert(within_ms(3000, [&] {
+    return owner->space().held_by(slot_a).empty() && owner->space().held_by(slot_b).empty();
+  }));
+  cr_assert_not(c->begin_shard_write(a->incarnation()));
+  cr_assert_not(c->begin_shard_write(b->incarnation()));
+}
+
+// Guards: a member of a group that had asked the owner for nothing yet never read its notices.
+Test(pool_recovery, member_that_never_asked_acknowledges_a_death, .timeout = 30) {
+  TestStore store(lease_of(300));
+  ServingOwner owner(store, 1);
+  LiveMember c(store, 2, of_group(77)), b(store, 3, of_group(77));
+  pool::Block block;
+  cr_assert_eq(b->reserve(64 * 1024, 1, b.in(1000), &block), 0);
+  const u32 slot = b->slot();
+  b.kill();
+  cr_assert(within_ms(3000, [&] { return owner->space().held_by(slot).empty(); }));
+  cr_assert_not(c->begin_shard_write(b->incarnation()));
+}
+
+// Guards: a take-over counted cleared blocks against the quota for ever.
+Test(pool_recovery, cleared_blocks_count_for_no_quota_after_a_take_over, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const u64 block = 64 * 1024;
+  pool::NsRef ns = open_ns(a, 5, 10 * block);
+  for (u64 k = 0; k < 17; ++k) cr_assert_eq(put_block(a, ns, k, block / 2), 0);
+  media::NsAnswer answer{};
+  cr_assert_eq(a->ns_control(ns.id, 0, media::NsOp::kClear, a.in(1000), answer), 0);
+  ns.epoch = answer.epoch;
+  cr_assert_eq(put_block(a, ns, 100, block / 2), 0);
+  owner->stop();
+  ServingOwner next(store, 4);
+  for (u64 k = 200; k < 205; ++k) cr_assert_eq(put_block(a, ns, k, block / 2), 0);
+  cr_assert(look(a, ns, 100).presence == pool::Presence::kHit, "the quota has room for it");
+}
+
+// Guards: a block larger than its namespace's quota emptied the namespace before it got FULL.
+Test(pool_recovery, block_larger_than_the_quota_evicts_nothing, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a, 5, 640 * 1024);
+  for (u64 k = 0; k < 8; ++k) cr_assert_eq(put_block(a, ns, k, 60 * 1024), 0);
+  cr_assert_eq(put_block(a, ns, 50, 1024 * 1024), -ENOSPC);
+  for (u64 k = 0; k < 8; ++k) cr_assert(look(a, ns, k).presence == pool::Presence::kHit);
+}
+
+namespace {
+
+PoolOffset active_area(const TestStore &store, LiveMember &member) {
+  const pool::ClaimView view = member->claims().read();
+  return store.geometry().area_at(view.active_slot, view.active.area);
+}
+
+}  // namespace
+
+// Guards: tails behind an unreadable word of their run were free at once.
+Test(pool_recovery, tails_behind_an_unreadable_word_wait_as_it_does, .timeout = 30) {
+  for (u32 unreadable : {0u, 1u}) {
+    TestStore store(lease_of(1000));
+    auto owner = std::make_unique<ServingOwner>(store, 1);
+    LiveMember a(store, 2);
+    const pool::NsRef ns = open_ns(a);
+    pool::Publication p;
+    cr_assert_eq(put_block(a, ns, 1, 7 << 20, &p), 0);
+    cr_assert_eq(p.block.run_extents, 4u);
+    const u32 head = p.block.extent;
+    owner->stop();
+    const PoolOffset at = store.geometry().map_word(active_area(store, a), head + unreadable);
+    u64 word = 0;
+    cr_assert(store.memory().load_word(at, word));
+    store.memory().publish_word(at, word ^ 1);
+    ServingOwner next(store, 4);
+    for (u32 x = head + unreadable; x < head + 4; ++x) {
+      cr_assert_eq(u32{next->space().at(x).record.holder}, u32{media::kHolderFormer}, "%u", x);
+    }
+    cr_assert(look(a, ns, 1).presence == pool::Presence::kMiss, "no entry for a part of a run");
+    cr_assert(within_ms(4000, [&] { return next->space().is_free(head + 3); }));
+    for (u32 x = head; x < head + 4; ++x) cr_assert(next->space().is_free(x), "%u", x);
+  }
+}
+
+// Guards: pins that nobody took back stayed in the owner's memory for ever.
+Test(pool_recovery, expired_pins_are_forgotten, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  for (u64 k = 0; k < 20; ++k) {
+    cr_assert_eq(put_block(a, ns, k), 0);
+    pool::Pin pin;
+    for (u32 i = 0; i < 5; ++i) {
+      cr_assert_eq(a->pin(look(a, ns, k), make_key(k), 300, a.in(1000), pin), 0);
+    }
+  }
+  pool::Pin lasting;
+  cr_assert_eq(a->pin(look(a, ns, 7), make_key(7), 60'000, a.in(1000), lasting), 0);
+  cr_assert(within_ms(2000, [&] { return owner->pinned() == 1; }), "%lu", owner->pinned());
+}
+
+// Guards: values that verify, but cannot be, were taken over from the medium.
+Test(pool_recovery, take_over_refuses_impossible_values, .timeout = 30) {
+  TestStore store(lease_of(300));
+  const media::Geometry &geo = store.geometry();
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  pool::Publication p[5];
+  for (u64 k = 0; k < 5; ++k) cr_assert_eq(put_block(a, ns, k, 64 * 1024, &p[k]), 0);
+  owner->stop();
+  const u32 epoch = a->claims().read().highest_active;
+  const PoolOffset area = active_area(store, a);
+  const auto change = [&](u32 number, auto how) {
+    const PoolOffset at = geo.entry_line(area, number);
+    Line line;
+    cr_assert(store.memory().load_line(at, line));
+    auto entry = media::from_line<media::Entry>(line);
+    how(entry);
+    line = media::to_line(entry);
+    a->claims().sealer().seal(line, at, epoch);
+    store.memory().publish_line(at, line);
+  };
+  const auto state = [](media::Entry &e, u32 to) {
+    e.state = static_cast<u8>((e.state & ~media::kEntryStateMask) | to);
+  };
+  change(p[0].entry, [&](media::Entry &e) {
+    state(e, static_cast<u32>(media::EntryState::kDraining));
+    e.ns = 0xFFF0;
+  });
+  change(p[1].entry, [&](media::Entry &e) { state(e, 0); });
+  change(p[2].entry, [&](media::Entry &e) { state(e, 6); });
+  change(p[3].entry, [&](media::Entry &e) { state(e, 7); });
+  const u32 last = store.regions().extent_count() - 1;
+  const PoolOffset at = geo.map_word(area, last);
+  const media::MapRecord nobody{static_cast<u8>(geo.member_count()), 1, media::kClassNone, 0, 0};
+  store.memory().publish_word(at, a->claims().sealer().pack_map(nobody, at, epoch));
+  ServingOwner next(store, 4);
+  cr_assert_eq(next->stats().unreadable_entries, 4u);
+  cr_assert_eq(next->stats().unreadable_map_words, 1u);
+  cr_assert_eq(next->in_grace(), 0u);
+  cr_assert(look(a, ns, 4).presence == pool::Presence::kHit);
+  for (u64 k = 0; k < 4; ++k) cr_assert_eq(put_block(a, ns, k), 0);
+  cr_assert(within_ms(3000, [&] { return next->space().is_free(last); }));
+}
+
+// Shows: a ring of the fewest lines serves more publications than it holds.
+Test(pool_recovery, smallest_ring_serves_many_publications, .timeout = 30) {
+  media::FormatOptions options = lease_of(1000);
+  options.request_lines = 8;
+  options.response_slots = 4;
+  TestStore store(options);
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  std::thread other([&] {
+    for (u64 k = 1000; k < 1100; ++k) put_block(b, ns, k);
+  });
+  for (u64 k = 0; k < 100; ++k) cr_assert_eq(put_block(a, ns, k), 0);
+  other.join();
+}
+
+// Guards: every try for a run, while the grace of the one before went on, emptied another one.
+Test(pool_recovery, one_run_does_not_evict_the_whole_pool, .timeout = 30) {
+  media::FormatOptions options = lease_of(1000);
+  options.grace_us = 40'000;
+  TestStore store(options);
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  for (u64 k = 0; k < 1200; ++k) cr_assert_eq(put_block(a, ns, k), 0);  // more than fit
+  wait_ms(200);
+  const u64 before = owner->stats().evicted;
+  const u64 per_extent = store.geometry().extent_bytes() / (64 * 1024);
+  cr_assert_eq(put_block(a, ns, 5000, 15 << 20), 0);
+  cr_assert_leq(owner->stats().evicted - before, 10 * per_extent, "%lu",
+                owner->stats().evicted - before);
+}
