@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool doctor: what this machine and this store have, and how to fix what is wrong. Looks only.
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -124,6 +127,33 @@ void look_at_environment(Findings &findings) {
   }
 }
 
+// The process that a scratch pool's name ends with: kvpool-scratch-PID.DEVICE, or 0.
+pid_t scratch_owner(const std::string &name) {
+  static constexpr std::string_view kPrefix = "kvpool-scratch-";
+  std::uint64_t pid = 0;
+  if (!name.starts_with(kPrefix)) return 0;
+  parse_count(std::string_view(name).substr(kPrefix.size(), name.find('.') - kPrefix.size()), pid);
+  return static_cast<pid_t>(pid);
+}
+
+// Memory of commands that were killed: nobody else takes it away.
+void look_at_leftovers(Findings &findings) {
+  std::error_code error;
+  std::string names;
+  u64 count = 0;
+  for (const auto &entry : std::filesystem::directory_iterator("/dev/shm", error)) {
+    const std::string name = entry.path().filename();
+    const pid_t pid = scratch_owner(name);
+    if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH) continue;
+    names += " /dev/shm/" + name;
+    ++count;
+  }
+  if (count != 0) {
+    findings.add("leftovers", "note",
+                 fmt::format("{} scratch pool(s) of commands that are gone", count), "rm" + names);
+  }
+}
+
 void look_at_store(const Args &args, Findings &findings) {
   std::string address = args.text("ADDRESS");
   if (address.empty()) {
@@ -164,6 +194,7 @@ int cmd_doctor(const Args &args) {
   look_at_processor(findings);
   look_at_memory(findings);
   look_at_devices(findings);
+  look_at_leftovers(findings);
   look_at_environment(findings);
   look_at_store(args, findings);
   if (args.json()) {
