@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "backend/dax.hpp"
 #include "commands.hpp"
@@ -136,21 +137,41 @@ pid_t scratch_owner(const std::string &name) {
   return static_cast<pid_t>(pid);
 }
 
-// Memory of commands that were killed: nobody else takes it away.
+// Of these paths, those that no process has mapped, as far as this user may see.
+std::vector<std::string> unmapped(std::vector<std::string> paths) {
+  std::error_code error;
+  for (const auto &process : std::filesystem::directory_iterator("/proc", error)) {
+    if (paths.empty()) break;
+    std::ifstream maps(process.path() / "maps");
+    std::string line;
+    while (std::getline(maps, line)) {
+      if (line.find("/dev/shm/kvpool-") == std::string::npos) continue;
+      std::erase_if(paths, [&](const std::string &path) { return line.ends_with(path); });
+    }
+  }
+  return paths;
+}
+
+// Memory of processes that were killed: nobody else takes it away.
 void look_at_leftovers(Findings &findings) {
   std::error_code error;
-  std::string names;
-  u64 count = 0;
+  std::vector<std::string> pools, rings;
   for (const auto &entry : std::filesystem::directory_iterator("/dev/shm", error)) {
     const std::string name = entry.path().filename();
     const pid_t pid = scratch_owner(name);
-    if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH) continue;
-    names += " /dev/shm/" + name;
-    ++count;
+    if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) pools.push_back(entry.path());
+    if (name.starts_with("kvpool-events-")) rings.push_back(entry.path());
   }
-  if (count != 0) {
-    findings.add("leftovers", "note",
-                 fmt::format("{} scratch pool(s) of commands that are gone", count), "rm" + names);
+  if (!pools.empty()) {
+    findings.add("scratch pools", "note",
+                 fmt::format("{} of commands that are gone", pools.size()),
+                 fmt::format("rm {}", fmt::join(pools, " ")));
+  }
+  rings = unmapped(std::move(rings));
+  if (!rings.empty()) {
+    findings.add("event rings", "note", fmt::format("{} that nobody has open", rings.size()),
+                 fmt::format("their owners were killed; unless they come back: rm {}",
+                             fmt::join(rings, " ")));
   }
 }
 

@@ -80,7 +80,8 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
          : status.err == -EUCLEAN ? kExitDamaged
                                   : kExitFailed,
          {}, status.what,
-         missing ? "make a store: kvpool format " + address
+         missing ? "make a store: kvpool format " + address +
+                       (where.size || where.scheme == backend::Scheme::kDax ? "" : " --size 1GiB")
          : status.err == -EFBIG
              ? unusable_hint(address, status.what)
              : std::string());
