@@ -51,6 +51,8 @@ bench: ## measure the figures, each beside its baseline (BENCH=names)
 install: ## install below PREFIX (default /usr/local); DESTDIR is honoured
 	@$(MAKE) --no-print-directory build
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
+	@# So that the loader finds the library at once; an ordinary user sets LD_LIBRARY_PATH instead.
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then PATH="$$PATH:/sbin:/usr/sbin" ldconfig || true; fi
 
 deps: ## install the packages needed to build and test
 	@scripts/deps.sh build test

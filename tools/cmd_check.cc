@@ -168,6 +168,41 @@ void print_findings(const std::string &address, const Json &findings,
                          sums["damage"].get<u64>(), sums["warnings"].get<u64>()));
 }
 
+// Findings about one block's bytes: it goes, and the store is whole again.
+bool of_a_block(const std::string &name) {
+  return name == "payload" || name == "check-line" || name == "check-field" ||
+         name == "check-table";
+}
+
+// The way on for what was found. Repair writes what has a second copy; a block has none.
+std::string way_on(const std::string &address, const Json &findings) {
+  unsigned long long number = 0;
+  bool blocks = false;
+  for (const Json &finding : findings) {
+    if (finding["severity"].get<std::string>() != "damage") continue;
+    const auto name = finding["name"].get<std::string>();
+    if (name == "superblock") return unusable_hint(address, finding["detail"].get<std::string>());
+    if (!of_a_block(name)) {
+      return "kvpool repair " + address + "; what it cannot mend goes with kvpool format " +
+             address + " --yes";
+    }
+    if (!blocks) std::sscanf(finding["detail"].get<std::string>().c_str(), "entry %llu", &number);
+    blocks = true;
+  }
+  StoreView view(address);
+  std::string removal = "kvpool rm KEY";
+  view.for_each_entry([&](const EntryView &at) {
+    if (at.number != number) return true;
+    for (const NsView &ns : view.namespaces()) {
+      if (ns.id != at.entry.ns) continue;
+      removal = fmt::format("kvpool rm --hex {} --ns {} --pool {}", entry_key_text(at.entry.key),
+                            ns.name, address);
+    }
+    return false;
+  });
+  return removal + " removes the first damaged block; so does a member that reads it";
+}
+
 }  // namespace
 
 int cmd_check(const Args &args) {
@@ -203,7 +238,7 @@ int cmd_check(const Args &args) {
   if (damaged) {
     fail(kExitDamaged, address,
          fmt::format("damaged, {} findings", report.count(media::Severity::kDamage)),
-         "kvpool repair " + address + "; what it cannot mend goes with kvpool format");
+         way_on(address, sink.list));
   }
   return kExitFine;
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool doctor: what this machine and this store have, and how to fix what is wrong. Looks only.
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "backend/dax.hpp"
 #include "commands.hpp"
@@ -124,6 +128,53 @@ void look_at_environment(Findings &findings) {
   }
 }
 
+// The process that a scratch pool's name ends with: kvpool-scratch-PID.DEVICE, or 0.
+pid_t scratch_owner(const std::string &name) {
+  static constexpr std::string_view kPrefix = "kvpool-scratch-";
+  std::uint64_t pid = 0;
+  if (!name.starts_with(kPrefix)) return 0;
+  parse_count(std::string_view(name).substr(kPrefix.size(), name.find('.') - kPrefix.size()), pid);
+  return static_cast<pid_t>(pid);
+}
+
+// Of these paths, those that no process has mapped, as far as this user may see.
+std::vector<std::string> unmapped(std::vector<std::string> paths) {
+  std::error_code error;
+  for (const auto &process : std::filesystem::directory_iterator("/proc", error)) {
+    if (paths.empty()) break;
+    std::ifstream maps(process.path() / "maps");
+    std::string line;
+    while (std::getline(maps, line)) {
+      if (line.find("/dev/shm/kvpool-") == std::string::npos) continue;
+      std::erase_if(paths, [&](const std::string &path) { return line.ends_with(path); });
+    }
+  }
+  return paths;
+}
+
+// Memory of processes that were killed: nobody else takes it away.
+void look_at_leftovers(Findings &findings) {
+  std::error_code error;
+  std::vector<std::string> pools, rings;
+  for (const auto &entry : std::filesystem::directory_iterator("/dev/shm", error)) {
+    const std::string name = entry.path().filename();
+    const pid_t pid = scratch_owner(name);
+    if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) pools.push_back(entry.path());
+    if (name.starts_with("kvpool-events-")) rings.push_back(entry.path());
+  }
+  if (!pools.empty()) {
+    findings.add("scratch pools", "note",
+                 fmt::format("{} of commands that are gone", pools.size()),
+                 fmt::format("rm {}", fmt::join(pools, " ")));
+  }
+  rings = unmapped(std::move(rings));
+  if (!rings.empty()) {
+    findings.add("event rings", "note", fmt::format("{} that nobody has open", rings.size()),
+                 fmt::format("their owners were killed; unless they come back: rm {}",
+                             fmt::join(rings, " ")));
+  }
+}
+
 void look_at_store(const Args &args, Findings &findings) {
   std::string address = args.text("ADDRESS");
   if (address.empty()) {
@@ -164,6 +215,7 @@ int cmd_doctor(const Args &args) {
   look_at_processor(findings);
   look_at_memory(findings);
   look_at_devices(findings);
+  look_at_leftovers(findings);
   look_at_environment(findings);
   look_at_store(args, findings);
   if (args.json()) {

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool format: a new, empty store. Over an existing one only after a clear yes.
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstring>
+#include <filesystem>
 
 #include <fmt/format.h>
 
+#include "backend/backend.hpp"
 #include "client.hpp"
 #include "commands.hpp"
+#include "replay/scratch.hpp"
 #include "say.hpp"
+#include "store/make.hpp"
 #include "store_view.hpp"
 
 namespace kvpool::tools {
@@ -34,19 +41,51 @@ kvpool_format_opts options_of(const Args &args) {
   return opts;
 }
 
-void report(const Args &args, const std::string &address, bool replaced, bool dry) {
+// What kvpool_format() refused, with the way on.
+void refuse_as_format(const std::string &address, int result) {
+  if (result >= 0) return;
+  std::string why = kvpool_strerror_detail(nullptr);
+  if (why.starts_with(address + ": ")) why.erase(0, address.size() + 2);
+  std::string hint;
+  if (result == -EBUSY) hint = "stop who is attached (kvpool stat names them), or add --force";
+  if (result == -EEXIST) {
+    hint = why.find("force") != std::string::npos ? "add --yes --force; what is there is lost"
+                                                  : "add --yes; what is there is lost";
+  }
+  const bool wrong = result == -EINVAL || result == -E2BIG;
+  fail(wrong ? kExitUsage : exit_code_of(result), address, std::move(why), std::move(hint));
+}
+
+// Whether the file systems have room for what is new; format itself reserves it.
+void refuse_without_room(const std::string &address, const media::Geometry &geo, bool there) {
+  backend::Address where;
+  if (there || !backend::parse_address(address.c_str(), where).ok()) return;
+  if (backend::Backend::exists(where)) return;
+  std::string folder = "/dev/shm";
+  if (where.scheme == backend::Scheme::kFile) {
+    folder = std::filesystem::absolute(where.paths.front()).parent_path();
+    if (access(folder.c_str(), W_OK) != 0) {
+      fail(exit_code_of(errno), folder, std::strerror(errno));
+    }
+  } else if (where.scheme != backend::Scheme::kMem) {
+    return;
+  }
+  const std::uint64_t room = free_bytes(folder);
+  if (room < geo.pool_bytes()) {
+    fail(kExitFailed, address,
+         fmt::format("no space: {} has {} free of the {} needed", folder, bytes_text(room),
+                     bytes_text(geo.pool_bytes())));
+  }
+}
+
+void report(const Args &args, const std::string &address, bool replaced) {
   if (args.json()) {
     Json data;
     data["address"] = address;
     data["replaced"] = replaced;
-    data["dry_run"] = dry;
-    if (!dry) data["store"] = store_summary(address);
+    data["dry_run"] = false;
+    data["store"] = store_summary(address);
     print_json("format", std::move(data));
-    return;
-  }
-  if (dry) {
-    print_text(fmt::format("{}: would be {}\n", address,
-                           replaced ? "formatted over an existing store" : "formatted"));
     return;
   }
   const Json store = store_summary(address);
@@ -56,6 +95,82 @@ void report(const Args &args, const std::string &address, bool replaced, bool dr
                          store["uuid"].get<std::string>()));
 }
 
+// Plans as kvpool_format() would and says what it would choose.
+media::Layout planned(const std::string &address, const kvpool_format_opts &opts) {
+  store::MakeOptions make;
+  make.size_bytes = opts.size_bytes;
+  make.devices = opts.devices;
+  make.yes = (opts.flags & KVPOOL_FORMAT_F_YES) != 0;
+  make.force = (opts.flags & KVPOOL_FORMAT_F_FORCE) != 0;
+  make.dry_run = true;
+  make.layout.hosts = opts.hosts;
+  make.layout.members_per_host = opts.members_per_host;
+  make.layout.standbys = opts.standbys;
+  make.layout.width = opts.width;
+  make.layout.min_block_bytes = opts.block_bytes;
+  make.layout.block_bytes = opts.block_bytes;
+  make.layout.namespaces = opts.namespaces;
+  make.layout.lease_ms = opts.lease_ms;
+  make.layout.grace_us = opts.grace_us;
+  media::Layout layout{};
+  std::string why;
+  const int error = store::make_store(address.c_str(), make, &layout, &why);
+  if (error != 0) fail_errno(address, error, why);
+  return layout;
+}
+
+void dry_run(const Args &args, const std::string &address, kvpool_format_opts opts, bool there) {
+  opts.flags |= KVPOOL_FORMAT_F_DRY_RUN;
+  refuse_as_format(address, kvpool_format(address.c_str(), &opts));
+  const media::Layout layout = planned(address, opts);
+  const media::Geometry &geo = layout.geometry;
+  refuse_without_room(address, geo, there);
+  if (args.json()) {
+    Json data;
+    data["address"] = address;
+    data["replaced"] = there;
+    data["dry_run"] = true;
+    data["plan"] = {{"pool_bytes", geo.pool_bytes()},
+                    {"data_bytes", layout.regions.payload_bytes()},
+                    {"device_count", geo.device_count},
+                    {"hosts", geo.host_count},
+                    {"members_per_host", geo.members_per_host},
+                    {"standbys", geo.standby_count},
+                    {"width", geo.width},
+                    {"namespaces_max", geo.namespace_lines - 1},
+                    {"extent_bytes", geo.extent_bytes()},
+                    {"min_block_bytes", geo.min_block_bytes},
+                    {"lease_ms", geo.lease_ms},
+                    {"grace_us", geo.grace_us}};
+    print_json("format", std::move(data));
+    return;
+  }
+  print_text(fmt::format(
+      "{}: would be {}, {} for blocks of {} on {} device(s)\n"
+      "room for {} hosts of {} members, {} standby slots, {} namespaces; smallest block {}\n",
+      address, there ? "formatted over an existing store" : "formatted",
+      bytes_text(layout.regions.payload_bytes()), bytes_text(geo.pool_bytes()), geo.device_count,
+      geo.host_count, geo.members_per_host, geo.standby_count, geo.namespace_lines - 1,
+      bytes_text(geo.min_block_bytes)));
+}
+
+// The address and an option may both name a size; they must not contradict each other.
+void refuse_contradictions(const Args &args, const std::string &address) {
+  backend::Address where;
+  if (!backend::parse_address(address.c_str(), where).ok()) return;  // whoever uses it says so
+  if (args.has("--size") && where.size && *where.size != args.number("--size", 0)) {
+    fail(kExitUsage, "--size",
+         fmt::format("is {} and the address says {}", args.text("--size"),
+                     backend::format_size(*where.size)),
+         "give the size once");
+  }
+  if (args.has("--devices") && where.devices && *where.devices != args.number("--devices", 0)) {
+    fail(kExitUsage, "--devices",
+         fmt::format("is {} and the address says {}", args.text("--devices"), *where.devices),
+         "give the number once");
+  }
+}
+
 }  // namespace
 
 int cmd_format(const Args &args) {
@@ -63,16 +178,17 @@ int cmd_format(const Args &args) {
   if (args.has("--force") && !args.has("--yes")) {
     fail(kExitUsage, "--force", "needs --yes as well");
   }
+  refuse_contradictions(args, address);
   const bool there = store_exists(address);
+  kvpool_format_opts opts = options_of(args);
   if (args.has("--dry-run")) {
     if (there && !args.has("--yes")) {
       fail(kExitFailed, address, "a store is there, and would be lost",
            "give --yes to format over it");
     }
-    report(args, address, there, true);
+    dry_run(args, address, opts, there);
     return kExitFine;
   }
-  kvpool_format_opts opts = options_of(args);
   if (there && !args.has("--yes")) {
     if (!confirmed_by_typing(fmt::format("{} holds a store. Its blocks will be lost.", address),
                              address)) {
@@ -81,13 +197,8 @@ int cmd_format(const Args &args) {
     }
     opts.flags |= KVPOOL_FORMAT_F_YES;
   }
-  const int result = kvpool_format(address.c_str(), &opts);
-  if (result == -EBUSY) {
-    fail(kExitFailed, address, kvpool_strerror_detail(nullptr),
-         "stop who is attached (kvpool stat names them), or add --force");
-  }
-  checked(result, nullptr, address);
-  report(args, address, there, false);
+  refuse_as_format(address, kvpool_format(address.c_str(), &opts));
+  report(args, address, there);
   return kExitFine;
 }
 

@@ -22,7 +22,7 @@ std::string read_all(const std::string &path) {
   const bool standard = path.empty() || path == "-";
   const std::string shown = standard ? "standard input" : path;
   const int fd = standard ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(kExitFailed, shown, std::strerror(errno));
+  if (fd < 0) fail(exit_code_of(errno), shown, std::strerror(errno));
   std::string bytes;
   std::string chunk(1 << 20, '\0');
   for (;;) {
@@ -83,7 +83,8 @@ int cmd_put(const Args &args) {
     data["key"] = key_text(key);
     data["namespace"] = name;
     data["bytes"] = bytes.size();
-    data["stored"] = stored;
+    data["stored"] = stored && !dry;
+    if (dry) data["would_store"] = stored;
     data["dry_run"] = dry;
     print_json("put", std::move(data));
   } else {

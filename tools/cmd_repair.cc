@@ -149,9 +149,14 @@ int cmd_repair(const Args &args) {
   }
   if (damaged) {
     fail(kExitDamaged, address, "damage is left that has no second copy",
-         "the next owner drops entries it cannot read; kvpool format makes a new store");
+         "the next owner drops entries it cannot read; kvpool format " + address +
+             " --yes makes a new store");
   }
-  if (mends.empty()) fail(kExitNothing, address, "there is nothing to mend");
+  if (mends.empty()) {
+    fail(kExitNothing, address, "there is nothing to mend",
+         "a block whose bytes are damaged has no second copy: kvpool check --payload " + address +
+             " names it, and kvpool rm removes it");
+  }
   return kExitFine;
 }
 

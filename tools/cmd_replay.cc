@@ -24,7 +24,7 @@ int replay_metadata(const Args &args, const Workload &workload) {
   const double rate = cache.block_refs == 0 ? 0
                                             : static_cast<double>(cache.block_hits) /
                                                   static_cast<double>(cache.block_refs);
-  if (args.json()) {
+  if (args.json() || args.has("--json-file")) {
     Json json;
     json["requests"] = workload.trace.requests.size();
     json["block_refs"] = cache.block_refs;
@@ -35,8 +35,11 @@ int replay_metadata(const Args &args, const Workload &workload) {
     json["tokens_per_block"] = workload.trace.tokens_per_id;
     json["sorted"] = workload.trace.was_sorted;
     json["bad_lines"] = workload.trace.bad_lines;
-    print_plain_json(json);
-    return kExitFine;
+    if (args.has("--json-file")) write_file(args.text("--json-file"), json);
+    if (args.json()) {
+      print_plain_json(json);
+      return kExitFine;
+    }
   }
   Table table({"", ">"});
   table.row({"requests", count_text(workload.trace.requests.size())});

@@ -33,6 +33,7 @@ void catch_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);
 }
 
 // Says on --ready-fd, and on a terminal, when somebody serves: another thread, since serving

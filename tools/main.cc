@@ -3,7 +3,9 @@
 // wrong into a message, a hint and an exit code. No exception leaves main.
 #include <signal.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -23,6 +25,24 @@ int unknown_command(const std::string &word) {
   const std::string_view near = nearest_word(word, known);
   fail(kExitUsage, {}, "unknown command " + word,
        near.empty() ? "kvpool --help" : "did you mean " + std::string(near) + "?");
+}
+
+// Hints are written for every command; here they become what this one can follow: ADDRESS is the
+// store that was named, and an option that the command does not have is not offered.
+std::string settled_hint(std::string hint, const CommandSpec &command, const Args &args) {
+  const auto replace = [&hint](std::string_view from, const std::string &to) {
+    for (std::size_t at = 0; (at = hint.find(from, at)) != std::string::npos; at += to.size()) {
+      hint.replace(at, from.size(), to);
+    }
+  };
+  bool embedded = false;
+  for (const OptionSpec &option : command.options) embedded |= option.name == "--embedded";
+  if (!embedded) replace(", or --embedded", "");
+  std::string address = args.text("ADDRESS", args.text("--pool"));
+  const char *environment = std::getenv("KVPOOL");
+  if (address.empty() && environment != nullptr) address = environment;
+  if (!address.empty()) replace("ADDRESS", address);
+  return hint;
 }
 
 int run(const std::vector<std::string> &words, std::string &ret_command) {
@@ -54,7 +74,16 @@ int run(const std::vector<std::string> &words, std::string &ret_command) {
       return kExitFine;
     }
   }
-  return command->run(parse_args(*command, rest));
+  const Args args = parse_args(*command, rest);
+  try {
+    return command->run(args);
+  } catch (Failure &failure) {
+    failure.hint = settled_hint(std::move(failure.hint), *command, args);
+    if (failure.hint.empty() && failure.why.find(std::strerror(EIDRM)) != std::string::npos) {
+      failure.hint = "the store was formatted anew: start the command again to use the new one";
+    }
+    throw;
+  }
 }
 
 }  // namespace

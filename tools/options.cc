@@ -3,12 +3,15 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <memory>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "backend/address.hpp"
 #include "say.hpp"
 
 namespace kvpool::tools {
@@ -152,6 +155,12 @@ void check_value(const CommandSpec &command, const OptionSpec &option, const std
       }
       return;
     }
+    case Kind::kAddress: {
+      backend::Address where;
+      const auto status = backend::parse_address(value.c_str(), where);
+      if (status.err == -EINVAL) usage(command, status.what, "see kvpool-address(7)");
+      return;
+    }
     default:
       return;
   }
@@ -211,7 +220,12 @@ Args parse_args(const CommandSpec &command, std::span<const std::string> words) 
   } catch (const CLI::ParseError &error) {
     refuse_parse_error(command, error);
   }
-  if (const auto left = app.remaining(); !left.empty()) refuse_unknown(command, left);
+  auto left = app.remaining();
+  // The parser hands back the "--" behind which nothing is an option.
+  if (const auto dashes = std::find(left.begin(), left.end(), "--"); dashes != left.end()) {
+    left.erase(dashes);
+  }
+  if (!left.empty()) refuse_unknown(command, left);
   for (std::size_t i = 0; i < single_options.size(); ++i) {
     if (single_options[i] != nullptr && single_options[i]->count() != 0) {
       values[i].push_back(std::move(singles[i]));
@@ -226,6 +240,11 @@ Args parse_args(const CommandSpec &command, std::span<const std::string> words) 
     for (std::string &value : values[i]) {
       check_value(command, option, value);
       args.add(option.name, std::move(value));
+    }
+    const char *environment = std::getenv("KVPOOL");
+    if (option.standard == "$KVPOOL" && !args.has(option.name) && environment != nullptr &&
+        *environment != '\0') {
+      check_value(command, option, environment);
     }
   }
   return args;

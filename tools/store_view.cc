@@ -79,7 +79,12 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
     fail(missing                  ? kExitNothing
          : status.err == -EUCLEAN ? kExitDamaged
                                   : kExitFailed,
-         {}, status.what, missing ? "make a store: kvpool format " + address : std::string());
+         {}, status.what,
+         missing ? "make a store: kvpool format " + address +
+                       (where.size || where.scheme == backend::Scheme::kDax ? "" : " --size 1GiB")
+         : status.err == -EFBIG
+             ? unusable_hint(address, status.what)
+             : std::string());
   }
   std::vector<DeviceMapping> mappings;
   for (const auto &span : pool.backend->devices()) mappings.push_back({span.base, span.bytes});
@@ -88,10 +93,19 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
   return pool;
 }
 
+std::string unusable_hint(const std::string &address, const std::string &why) {
+  const std::string anew = "kvpool format " + address + " --yes --force";
+  if (why.find("truncated") != std::string::npos) {
+    return "bring the missing bytes back from a copy, or give the store up: " + anew;
+  }
+  return "nothing can mend this: " + anew + " makes a new store, and its blocks are lost";
+}
+
 void fail_superblock(const std::string &address, int error, const std::string &why) {
   switch (error) {
     case -ENODATA:
-      fail(kExitNothing, address, why, "make a store: kvpool format " + address);
+      fail(kExitNothing, address, why,
+           "make a store: kvpool format " + address + " --yes; what stands there is lost");
     case -EPROTONOSUPPORT:
       fail(kExitFailed, address, why, "a newer kvpool made this store: use that");
     case -ENODEV:
@@ -99,9 +113,9 @@ void fail_superblock(const std::string &address, int error, const std::string &w
     case -ESTALE:
     case -EINVAL:
       fail(kExitFailed, address, why, "name the store's devices, all of them and in order");
-    default:
+    default:  // no copy of the superblock can be used, so there is nothing to mend from
       fail(kExitDamaged, address, why,
-           "kvpool check " + address + " says more; kvpool repair may mend it");
+           unusable_hint(address, why));
   }
 }
 

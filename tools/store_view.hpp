@@ -136,6 +136,9 @@ struct OpenPool {
 };
 OpenPool open_pool(const std::string &address, backend::OpenMode mode);
 
+// The way on where no copy of the superblock can be used, `why` being what was found.
+std::string unusable_hint(const std::string &address, const std::string &why);
+
 // Failure with the exit code that the error of read_superblock() deserves.
 [[noreturn]] void fail_superblock(const std::string &address, int error, const std::string &why);
 

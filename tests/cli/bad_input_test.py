@@ -56,6 +56,11 @@ class Words(Case):
 
     def test_addresses(self):
         self.bad("info", "mme:x", code=2, says="mem")
+        for words in (("get", "k", "--pool"), ("put", "k", "--pool"), ("rm", "k", "--pool"), ("ns", "list", "--pool"),
+                      ("events",), ("serve",), ("stat",), ("doctor",), ("format",), ("replay", "--pool")):
+            self.bad(*words, "mme:x", code=2, says="mem")
+        for words in (("get", "k"), ("stat",)):
+            self.bad(*words, code=2, says="mem", env={"KVPOOL": "mme:x"})
         self.bad("info", "file:", code=2)
         self.bad("info", "mem:x?seize=1GiB", code=2, says="size")
         self.bad("info", "dev:kvpool0", code=1, says="driver")
@@ -70,7 +75,7 @@ class Words(Case):
         self.bad("put", "k" * 257, "--pool", store, "--embedded", code=2, says="1 to 256", data=b"1")
         self.bad("get", "xyz", "--hex", "--pool", store, code=2, says="hexadecimal")
         self.bad("put", "e", "--pool", store, "--embedded", code=3, says="empty", data=b"")
-        self.bad("put", "e", str(self.folder / "none"), "--pool", store, "--embedded", code=1, says="no such file")
+        self.bad("put", "e", str(self.folder / "none"), "--pool", store, "--embedded", code=3, says="no such file")
         self.bad("get", "k", "--pool", store, "--json", code=2, says="FILE")
 
 
@@ -91,6 +96,10 @@ class Images(Case):
         for command in READERS:
             self.assertIn(run(command, self.store).returncode, (1, 4), command)
         self.assertNotEqual(run("serve", self.store, "--seconds", "1").returncode, 0)
+        for command in ("check", "repair"):
+            said = run(command, self.store).err
+            self.assertIn(f"kvpool format {self.store} --yes --force", said)
+            self.assertNotIn("kvpool repair " + self.store, said)
         os.truncate(self.path, 0)
         self.assertNotIn(run("info", self.store).returncode, (0, 2))
 
@@ -147,7 +156,12 @@ class Images(Case):
         self.good("check", self.store)
         found = self.json("check", self.store, "--payload", code=4)["data"]
         self.assertIn("payload", [finding["name"] for finding in found["findings"]])
+        self.bad("repair", self.store, "--yes", code=3, says="kvpool rm")
+        said = self.bad("check", self.store, "--payload", code=4, says="kvpool rm --hex").err
         self.bad("get", "a", "--pool", self.store, code=4)
+        self.serve(self.store)
+        self.good(*re.search(r"hint: kvpool (rm .*) removes", said).group(1).split())
+        self.good("check", self.store, "--payload")
 
     def test_devices_of_other_stores(self):
         both = f"file:{self.folder / 'a'},{self.folder / 'b'}"

@@ -106,13 +106,79 @@ class Commands(Case):
         self.serve(store)
         self.good("put", "a", "--pool", store, data=b"1")
         before = self.json("stat", store)["data"]["blocks"]
-        self.json("put", "b", "--pool", store, "--dry-run", data=b"2")
+        put = self.json("put", "b", "--pool", store, "--dry-run", data=b"2")["data"]
+        self.assertEqual((put["stored"], put["would_store"]), (False, True))
         self.json("rm", "a", "--pool", store, "--dry-run")
-        self.json("format", self.address(), "--yes", "--dry-run")
+        self.bad("format", self.address(), "--yes", "--dry-run", code=1, says="--force")
+        self.json("format", self.address(), "--yes", "--force", "--dry-run")
         self.assertEqual(self.json("stat", store)["data"]["blocks"], before)
         fresh = self.folder / "fresh"
         self.good("format", f"file:{fresh}?size=32MiB", "--dry-run")
         self.assertFalse(fresh.exists())
+        plan = self.json("format", f"file:{fresh}?size=32MiB", "--dry-run")["data"]["plan"]
+        self.good("format", f"file:{fresh}?size=32MiB")
+        info = self.json("info", f"file:{fresh}")["data"]
+        self.assertEqual({name: info[name] for name in plan}, plan)
+
+    def test_dry_run_of_format_refuses_what_format_refuses(self):
+        new = f"file:{self.folder / 'new'}"
+        self.bad("format", f"{new}?size=1MiB", "--dry-run", code=1)
+        self.bad("format", f"{new}?size=900TiB", "--dry-run", code=1, says="space")
+        self.bad("format", f"file:{self.folder / 'none' / 'new'}?size=32MiB", "--dry-run", code=3, says="no such")
+        self.bad("format", f"{new}?size=1GiB", "--hosts", "16", "--members", "16", "--dry-run", code=2, says="254")
+        self.bad("format", f"{new}?size=64MiB", "--size", "128MiB", code=2, says="--size")
+
+    def test_format_over_a_used_store_leaves_nothing_of_it(self):
+        store = self.make()
+        owner = self.serve(store)
+        self.good("put", "a", "--pool", store, data=b"x")
+        owner.kill()
+        owner.wait()
+        self.good("format", self.address(), "--yes")
+        self.assertTrue(self.json("check", store, "--payload")["data"]["clean"])
+        self.assertEqual(self.json("stat", store)["data"]["members"], [])
+        self.good("put", "a", "--pool", store, "--embedded", data=b"x")
+        self.assertTrue(self.json("check", store, "--payload")["data"]["clean"])
+
+    def test_two_dashes_end_options(self):
+        store = self.make()
+        self.good("put", "--pool", store, "--embedded", "--", "--key", data=b"1")
+        self.good("get", "--pool", store, "--", "--key")
+        self.good("rm", "--dry-run", "--pool", store, "--", "--key")
+
+    def test_hints_can_be_followed(self):
+        store = self.make()
+        self.good("put", "a", "--pool", store, "--embedded", data=b"1")
+        none = self.bad("put", "a", "--pool", store, "--timeout", "0.3", code=1, data=b"2")
+        self.assertIn(f"kvpool serve {store}, or --embedded", none.err)
+        none = self.bad("rm", "a", "--pool", store, "--timeout", "0.3", code=1)
+        self.assertIn(f"kvpool serve {store}", none.err)
+        self.assertNotIn("--embedded", none.err)
+
+    def test_replay_through_the_index_writes_its_file(self):
+        out = self.folder / "out.json"
+        said = self.good("replay", "--metadata-only", "--requests", "20", "--json", "--json-file", out)
+        self.assertEqual(json.loads(out.read_text()), json.loads(said.out))
+
+    def test_replay_with_more_members_than_a_host_has(self):
+        done = self.good("replay", "--members", "10", "--requests", "40", "--block-bytes", "4KiB", "--capacity", "64MiB",
+                         "--scratch", f"file:{self.folder / 'scratch'}", "--json")
+        self.assertEqual(json.loads(done.out)["members"], 10)
+
+    def test_doctor_names_what_a_killed_replay_left(self):
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        left = Path(f"/dev/shm/kvpool-scratch-{gone.pid}.0")
+        left.write_bytes(b"")
+        try:
+            self.assertIn(f"rm {left}", self.good("doctor").out)
+        finally:
+            left.unlink()
+
+    def test_serve_ends_cleanly_on_hangup(self):
+        owner = self.serve(self.make())
+        owner.send_signal(signal.SIGHUP)
+        self.assertEqual(owner.wait(timeout=20), 0)
 
     def test_format_over_a_store_needs_a_yes(self):
         store = self.make()

@@ -95,7 +95,7 @@ class Traces(Case):
 
     def test_other_files(self):
         self.bad("replay", self.write([]), *METADATA, code=3, says="empty")
-        self.bad("replay", self.folder / "none", *METADATA, code=1, says="no such file")
+        self.bad("replay", self.folder / "none", *METADATA, code=3, says="no such file")
         self.bad("replay", self.folder, *METADATA, code=1, says="directory")
         self.bad("replay", self.write(["nonsense\n"]), *METADATA, "--skip-bad", code=3)
         noise = self.folder / "noise"

@@ -554,6 +554,16 @@ private:
   Findings findings_;
 };
 
+constexpr const char *kHelp =
+    "kvpool-torture: kills members and owners of a store at random, and proves what is left\n\n"
+    "Use: kvpool-torture [OPTION...]\n\nOptions:\n"
+    "  --seconds SECONDS  How long. Default: 60.\n"
+    "  --seed N           Seed of what is done. Default: 1.\n"
+    "  --members N        Member processes, 1 to 12. Default: 4.\n"
+    "  --pool ADDRESS     Store to use. Default: a new one in shared memory.\n"
+    "  --json             Print one JSON object instead of text.\n"
+    "  --help             Print this and exit.\n";
+
 Options options_of(const std::vector<std::string> &words) {
   Options options;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -585,6 +595,10 @@ Options options_of(const std::vector<std::string> &words) {
 }
 
 int run(const std::vector<std::string> &words) {
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    print_text(kHelp);
+    return kExitFine;
+  }
   if (!words.empty() && words[0] == "owner" && words.size() == 2) return run_owner(words[1]);
   if (!words.empty() && words[0] == "member" && words.size() == 5) {
     const int fd = std::atoi(words[4].c_str());

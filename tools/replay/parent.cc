@@ -79,13 +79,13 @@ private:
 
 class Members {
 public:
-  Members(const Args &args, const std::string &address, Control &control) : control_(control) {
+  Members(const Args &args, const Scratch &store, Control &control) : control_(control) {
     const std::uint64_t count = args.number("--members", 4);
     for (std::uint64_t i = 0; i < count; ++i) {
       std::vector<std::string> words{"replay"};
       if (args.has("FILE")) words.push_back(args.text("FILE"));
-      words.insert(words.end(), {"--pool", address, "--member", std::to_string(i), "--control-fd",
-                                 std::to_string(control.fd())});
+      words.insert(words.end(), {"--pool", store.address_of_member(i), "--member",
+                                 std::to_string(i), "--control-fd", std::to_string(control.fd())});
       for (const char *name : {"--block-bytes", "--verify", "--max-requests", "--repeat",
                                "--min-bytes", "--seed", "--requests"}) {
         if (args.has(name)) words.insert(words.end(), {name, args.text(name)});
@@ -248,13 +248,6 @@ std::string outcome_text(const Outcome &outcome, const Workload &workload) {
   return text + calls.text();
 }
 
-void write_file(const std::string &path, const Json &json) {
-  std::ofstream file(path);
-  file << json.dump(2) << "\n";
-  file.close();
-  if (!file) fail(kExitFailed, path, std::strerror(errno));
-}
-
 // Waits for the members, shows progress, damages blocks when asked to.
 void watch(const Args &args, const Workload &workload, const std::string &address, Control &control,
            Members &members, OwnerProcess *owner, std::vector<std::string> &ret_corrupted) {
@@ -285,7 +278,17 @@ void watch(const Args &args, const Workload &workload, const std::string &addres
   }
 }
 
+// Room in the store for the owner and for whoever looks at it meanwhile.
+constexpr std::uint32_t kMembersBeside = 8;
+
 }  // namespace
+
+void write_file(const std::string &path, const Json &json) {
+  std::ofstream file(path);
+  file << json.dump(2) << "\n";
+  file.close();
+  if (!file) fail(kExitFailed, path, std::strerror(errno));
+}
 
 int run_parent(const Args &args, const Workload &workload) {
   stop_on_signals();
@@ -295,7 +298,8 @@ int run_parent(const Args &args, const Workload &workload) {
     options.where = args.text("--scratch", "mem:");
     options.bytes = capacity_of(args, workload);
     options.block_bytes = workload.block_bytes;
-    options.members = static_cast<std::uint32_t>(args.number("--members", 4)) + 8;
+    options.members_spread = static_cast<std::uint32_t>(args.number("--members", 4));
+    options.members = options.members_spread + kMembersBeside;
   }
   Scratch store(options);
   Control control;
@@ -314,7 +318,7 @@ int run_parent(const Args &args, const Workload &workload) {
     }
     if (!served) owner = std::make_unique<OwnerProcess>(store.address());
     const std::uint64_t start = now_ns();
-    Members members(args, store.address(), control);
+    Members members(args, store, control);
     watch(args, workload, store.address(), control, members, owner.get(), outcome.corrupted);
     outcome.seconds = static_cast<double>(now_ns() - start) / 1e9;
     outcome.total = members.sum(outcome.failed_members);

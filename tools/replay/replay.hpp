@@ -79,6 +79,8 @@ IdBytes id_bytes(std::uint64_t id);
 // Replays through the index of a real store whose blocks nobody writes; see metadata.cc.
 InfiniteCache replay_through_index(const Trace &trace, std::string_view progress_form);
 
+void write_file(const std::string &path, const Json &json);
+
 int run_member(const Args &args, const Workload &workload);
 int run_parent(const Args &args, const Workload &workload);
 

@@ -16,6 +16,7 @@
 
 #include "backend/backend.hpp"
 #include "client.hpp"
+#include "media/format.hpp"
 
 namespace kvpool::tools {
 
@@ -38,14 +39,23 @@ Scratch::Scratch(const ScratchOptions &options) : address_(options.address) {
   opts.size_bytes = options.bytes;
   opts.block_bytes = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(options.block_bytes, 4096, std::uint64_t{1} << 30));
-  opts.hosts = 1;
-  opts.members_per_host = options.members;
+  // A host has room for so many members; beyond that the store is laid out for several, and members
+  // say that they run on them.
+  opts.hosts = (options.members + media::kMaxMembersPerHost - 1) / media::kMaxMembersPerHost;
+  opts.members_per_host = opts.hosts == 1 ? options.members : media::kMaxMembersPerHost;
+  members_beside_ = options.members - std::min(options.members, options.members_spread);
   opts.flags = KVPOOL_FORMAT_F_YES;
   opts.deadline_ns = deadline_in(600);
   const int result = kvpool_format(address_.c_str(), &opts);
   if (result < 0 && !folder_.empty()) rmdir(folder_.c_str());
   checked(result, nullptr, address_);
   ours_ = true;
+}
+
+std::string Scratch::address_of_member(std::uint64_t number) const {
+  const std::uint64_t host = (number + members_beside_) / media::kMaxMembersPerHost;
+  if (!ours_ || host == 0) return address_;
+  return fmt::format("{}&host={}", address_, host);  // it has a size= already
 }
 
 Scratch::~Scratch() {

@@ -16,6 +16,7 @@ struct ScratchOptions {
   std::uint64_t bytes = 0;
   std::uint64_t block_bytes = 0;
   std::uint32_t members = 16;
+  std::uint32_t members_spread = 0;  // of these, those that open address_of_member()
 };
 
 // Formatted on construction, removed on destruction. Where shared memory is too small it is a file,
@@ -28,12 +29,15 @@ public:
   Scratch &operator=(const Scratch &) = delete;
 
   const std::string &address() const { return address_; }
+  // Address for member process `number` from 0, so that no host has more than it has room for.
+  std::string address_of_member(std::uint64_t number) const;
 
 private:
   void choose_place(const std::string &where, std::uint64_t bytes);
 
   std::string address_;
   std::string folder_;
+  std::uint32_t members_beside_ = 0;
   bool ours_ = false;
 };
 

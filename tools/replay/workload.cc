@@ -29,7 +29,7 @@ Workload workload_of(const Args &args) {
   const int error = read_trace(path, options, workload.trace, why);
   if (error == -ENODATA) fail(kExitNothing, {}, why);
   if (error == -EBADMSG) fail(kExitFailed, {}, why, "--skip-bad counts such lines and goes on");
-  if (error != 0) fail(kExitFailed, {}, why);
+  if (error != 0) fail(exit_code_of(error), {}, why);
   if (workload.trace.ids.empty()) fail(kExitNothing, path, "no request has a block");
   return workload;
 }

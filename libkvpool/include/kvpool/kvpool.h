@@ -230,15 +230,21 @@ struct kvpool_format_opts {
   uint32_t devices;           /* mem: number of devices (default 1, or as the address says) */
   /* mem and file: of all devices together (default: as the address or the files say) */
   uint64_t size_bytes;
-  uint32_t hosts;             /* 1 to 16 (default 4) */
-  uint32_t members_per_host;  /* (default 16; hosts times members at most 254) */
+  /* 1 to 16 (default by the pool's size: 2 below 256 MiB, 4 below 64 GiB, 16 from there on) */
+  uint32_t hosts;
+  /* 1 to 16, and hosts times members at most 254 (default: 8 below 1 GiB, 16 below 64 GiB, else
+   * 15). Of both, fewer are chosen where metadata would take more than its share of the pool. */
+  uint32_t members_per_host;
   uint32_t standbys;          /* 1 to 16 (default 2) */
-  uint32_t width;             /* devices a block is spread over (default 4, at most the devices) */
-  /* smallest expected block: sizes the index (default 64 KiB, at least 4 KiB) */
+  uint32_t width;             /* devices a block is spread over at most (default all) */
+  /* smallest expected block: sizes the index (default: 16 KiB below 256 MiB, 64 KiB below 64 GiB,
+   * 256 KiB below 1 TiB, 1 MiB from there on, more where metadata would take too much) */
   uint32_t block_bytes;
-  uint32_t index_growth;      /* room for an index this many times as large (default 1) */
-  uint32_t namespaces;        /* at most (default 64, at most 4,096) */
-  uint32_t lease_ms;          /* (default 1,000) */
+  /* room for an index this many times as large (default 1; 4 from 1 TiB on) */
+  uint32_t index_growth;
+  /* at most 4,096 (default: 64 below 256 MiB, 256 below 64 GiB, 1,024 from there on) */
+  uint32_t namespaces;
+  uint32_t lease_ms;          /* (default 2,000) */
   /* how long an evicted block stays for reads that began earlier (default 20,000) */
   uint32_t grace_us;
   /* bound on how long a fenced store takes to the medium (default 1,000) */

@@ -3,8 +3,9 @@
 // READY. A template over the environment, so that the simulator formats its stores by the same
 // code. The caller holds the format lock, and has decided that what was there may be lost.
 //
-// Lines of members, rings and check strips are left as they are: the life's nonce seeds every seal,
-// so nothing of a former life verifies.
+// Lines and rings of hosts and members are zeroed: the life's nonce seeds every seal, so nothing of
+// a former life verifies, but a line that is neither zero nor intact is damage to whoever checks.
+// Check strips are left as they are, as no entry refers to them.
 #pragma once
 
 #include "pool/area_writer.hpp"
@@ -29,6 +30,7 @@ public:
   void run() {
     write_identities(media::StoreState::kFormatting);
     write_geometry();
+    clear_lines();
     write_area();
     write_claims();
     write_identities(media::StoreState::kReady);
@@ -57,6 +59,15 @@ private:
       write(a, sealer_.sealed(media::make_geometry_a(geo_), a, 0));
       write(b, sealer_.sealed(media::make_geometry_b(geo_), b, 0));
     }
+  }
+
+  void clear_lines() {
+    const Line zero{};
+    const PoolOffset first(0, geo_.lines_byte());
+    for (u64 byte = first.byte(); byte < geo_.lines_end(); byte += kLineBytes) {
+      env_.memory().publish_line(PoolOffset(0, byte), zero);
+    }
+    env_.memory().drain_strict(&first, 1);
   }
 
   static constexpr u32 kFirstEpoch = media::make_epoch(1, 0);
