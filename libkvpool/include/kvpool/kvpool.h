@@ -594,7 +594,8 @@ KVPOOL_API int kvpool_shard_done(struct kvpool_ctx *ctx, const struct kvpool_tic
 /*
  * Publishes `n` reserved blocks whose shards are all done. Only the member that reserved them may.
  * Returns how many are published by this call. A block that is OK, EXISTS or FULL is no longer
- * reserved. -EINPROGRESS: a shard is not done.
+ * reserved. -EINPROGRESS: a shard is not done; -EKEYEXPIRED: no longer reserved, or another thread
+ * publishes it now.
  */
 KVPOOL_API int kvpool_publish(struct kvpool_ns *ns, const struct kvpool_ticket *tickets, size_t n,
                               uint64_t deadline_ns, int32_t *ret_status);
