@@ -90,7 +90,7 @@ struct kvpool_hit {
   uint64_t bytes;   /* of the block: a multiple of 64 */
   uint32_t state;   /* enum kvpool_state */
   uint32_t shards;  /* it was written in */
-  uint64_t opaque[3]; /* saves kvpool_get_blocks() a second lookup */
+  uint64_t opaque[3]; /* saves kvpool_get_blocks() a second lookup; of another store: ignored */
 };
 
 enum kvpool_state {
@@ -288,8 +288,9 @@ struct kvpool_open_opts {
  *
  * with host=N as the host id where it applies. NULL: $KVPOOL, else -ENODEV. Memory is never a
  * silent fall-back. Errors: -ENODEV, -ENOENT (nothing there), -ENODATA (there, but no store: format
- * it), -ENOTSUP (a store of a newer format), -EACCES, -EROFS, -EFBIG (a device is shorter than the
- * store), -EUSERS (no member slot is free), -EADDRINUSE (host id used by another machine).
+ * it), -ENOTSUP (a store of a newer format; one that only writers must know opens read-only),
+ * -EACCES, -EROFS, -EFBIG (a device is shorter than the store), -EUSERS (no member slot is free),
+ * -EADDRINUSE (host id used by another machine; found out later, writing calls give the same).
  */
 KVPOOL_API int kvpool_open(const char *addr, const struct kvpool_open_opts *opts,
                            struct kvpool_ctx **ret_ctx);

@@ -57,7 +57,9 @@ int fill_get(kvpool_ns *ns, const kvpool_block &from, bool with_plan, BatchRoom 
     block.by_key = false;
   } else {
     block.key = key_of(from.key);
-    if (from.hit != nullptr && hit_of(*from.hit, block.hit) && block.hit.ns != ns->ns->ref().id) {
+    const bool found =
+        from.hit != nullptr && hit_of(*from.hit, ns->ctx->context->life_tag(), block.hit);
+    if (found && block.hit.ns != ns->ns->ref().id) {
       return options_error(why, -EINVAL, "get: a lookup's record of another namespace");
     }
   }
@@ -199,7 +201,8 @@ int kvpool_lookup(kvpool_ns *ns, const kvpool_key *keys, size_t n, uint32_t flag
     const int prefix = store::lookup_prefix(*ns->ns, room->keys.data(), n, all, hits, known);
     if (prefix < 0) return ns->ctx->context->explain(prefix, why);
     if (ret_hits != nullptr) {
-      for (size_t i = 0; i < records; ++i) write_hit(hits[i], known[i] != 0, ret_hits[i]);
+      const u16 tag = ns->ctx->context->life_tag();
+      for (size_t i = 0; i < records; ++i) write_hit(hits[i], known[i] != 0, tag, ret_hits[i]);
     }
     return prefix;
   });
@@ -325,7 +328,8 @@ int kvpool_touch(kvpool_ns *ns, const kvpool_hit *hits, size_t n) {
     pool::Hit some[kStep];
     for (size_t done = 0; done < n;) {
       u32 count = 0;
-      for (; done < n && count < kStep; ++done) count += hit_of(hits[done], some[count]);
+      const u16 tag = ns->ctx->context->life_tag();
+      for (; done < n && count < kStep; ++done) count += hit_of(hits[done], tag, some[count]);
       ns->ctx->context->member().touch(some, count);
     }
     return 0;

@@ -154,7 +154,9 @@ int kvpool_pin(kvpool_ns *ns, const kvpool_key *keys, size_t n, const kvpool_pin
     room->hits.clear();
     if (o.snapshot != nullptr) {
       room->hits.resize(n);
-      for (size_t i = 0; i < n; ++i) hit_of(o.snapshot[i], room->hits[i]);
+      for (size_t i = 0; i < n; ++i) {
+        hit_of(o.snapshot[i], ns->ctx->context->life_tag(), room->hits[i]);
+      }
     }
     Wires wires;
     const int pinned = store::pin_blocks(

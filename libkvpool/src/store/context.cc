@@ -104,6 +104,16 @@ int Context::open_memory(const char *text, std::string *why) {
     return fail(why, err, address_ + ": " + said);
   }
   geometry_ = superblock.geometry;
+  if (!options_.read_only) {
+    if (media::may_write(geometry_, &said) != 0) {
+      return fail(why, -ENOTSUP, address_ + ": " + said);
+    }
+  }
+  u64 uuid[2];
+  std::memcpy(uuid, geometry_.uuid, sizeof uuid);
+  u64 life = geometry_.nonce ^ uuid[0] ^ uuid[1];
+  life ^= life >> 32;
+  life_tag_ = static_cast<u16>(life ^ life >> 16);
   if (backend_->host_id() >= geometry_.host_count) {
     return fail(why, -EINVAL,
                 address_ + ": host id " + std::to_string(backend_->host_id()) +

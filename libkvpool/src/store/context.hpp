@@ -145,6 +145,13 @@ public:
   int owner_state();
   // Waits for one.
   int wait_owner(u64 deadline);
+  // The same for who may be cancelled: 0 when one serves, -ECANCELED, -EAGAIN, -errno.
+  int await_owner(u64 deadline, const std::atomic<bool> &cancelled);
+
+  // Marks records of look-ups, so that one of another store or life is not taken for ours.
+  u16 life_tag() const { return life_tag_; }
+  // Whether a block of so many bytes fits this store at all. 0, -EMSGSIZE.
+  int check_room(u64 payload_bytes, std::string *why);
 
   // What a failing call should say: turns the pool's errors into those of the API, with the reason.
   // `waited`: the call ran to its deadline.
@@ -197,6 +204,7 @@ private:
   std::shared_mutex life_;
   std::mutex log_mutex_;
   u64 host_stamp_ = 0;
+  u16 life_tag_ = 0;
 
   std::thread keeper_;
   std::mutex keeper_mutex_;
