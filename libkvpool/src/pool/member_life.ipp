@@ -283,7 +283,7 @@ int Member<Env>::tick() {
   std::lock_guard guard(mutex_, std::adopt_lock);
   if (!host_.beat(options_.host, options_.host_identity)) {
     lease_.kill();
-    return -ESTALE;
+    return -ENOTUNIQ;
   }
   const u64 deadline = env_.now_ns() + 50 * kMs;
   if (const int err = check_owner(); err == -ESTALE) {

@@ -214,15 +214,45 @@ TicketScope Context::scope() {
 
 // ---- the keeper ---------------------------------------------------------------------------------
 
-// Renews the lease often enough that one late wake-up costs nothing.
+// Renews the lease often enough that one late wake-up costs nothing. An exception (no memory) may
+// have left a request half made: this incarnation counts as lost.
 void Context::keep() {
+  bool lost = false;
   const u64 every = std::clamp<u64>(geometry_.lease_ms / 40, 10, 100);
   std::unique_lock lock(keeper_mutex_);
   while (
       !keeper_wake_.wait_for(lock, std::chrono::milliseconds(every), [this] { return closing_; })) {
     lock.unlock();
-    if (!gone_.load() && member_->tick() == -ESTALE) rejoin();
+    try {
+      if (!gone_.load()) keep_once(lost);
+    } catch (...) {
+      lost = true;
+      log_plain("the lease's keeper ran out of memory, or met an exception: joining anew");
+    }
     lock.lock();
+  }
+}
+
+void Context::keep_once(bool &lost) {
+  const int err = lost ? -ESTALE : member_->tick();
+  if (err == -ENOTUNIQ) {  // proto 6: fatal; a new incarnation would share its lines as well
+    host_id_lost_.store(true);
+    gone_.store(true);
+    std::string said;
+    explain(-ESTALE, &said);
+    log(LogLevel::kError, said);
+    return;
+  }
+  if (err == -ESTALE) rejoin();
+  lost = false;
+}
+
+void Context::log_plain(const char *text) noexcept {
+  try {
+    if (!options_.log) return;
+    std::lock_guard guard(log_mutex_);
+    options_.log(LogLevel::kError, text);
+  } catch (...) {  // nobody is left to tell
   }
 }
 
@@ -250,7 +280,8 @@ void Context::rejoin() {
 // ---- serving ------------------------------------------------------------------------------------
 
 bool Context::serving_over(u64 until_ns) const {
-  return stop_serving_.load() || (until_ns != 0 && monotonic_ns() >= until_ns);
+  return stop_serving_.load() || host_id_lost_.load() ||
+         (until_ns != 0 && monotonic_ns() >= until_ns);
 }
 
 int Context::take_standby(u32 &ret_slot) {
@@ -477,6 +508,12 @@ int Context::explain(int err, std::string *why) {
   }
   switch (err) {
     case -ESTALE:
+      if (host_id_lost_.load()) {
+        return fail(why, -EADDRINUSE,
+                    address_ + ": another machine uses host id " +
+                        std::to_string(backend_->host_id()) +
+                        " as well; close this, and give one of them another by host=N");
+      }
       if (gone_.load() || member_->claims().read().gone) {
         return fail(why, -EIDRM, address_ + ": the store was formatted anew; open it again");
       }

@@ -177,7 +177,12 @@ private:
   int join(std::string *why);
   bool host_id_taken();
   void keep();
+  void keep_once(bool &lost);
   void rejoin();
+  void log_plain(const char *text) noexcept;
+  int serve_rounds(u64 until_ns, bool embedded);
+  int serve_round(u32 slot, u64 until_ns);
+  void prepare(Owner &owner);
   int serve_once(Owner &owner, u64 until_ns);
   static void on_decision(void *context, const pool::DecisionEvent &decision);
   int take_standby(u32 &ret_slot);
@@ -211,6 +216,7 @@ private:
   std::condition_variable keeper_wake_;
   bool closing_ = false;
   std::atomic<bool> gone_{false};
+  std::atomic<bool> host_id_lost_{false};  // another host uses this one's id: gone for good
 
   std::thread server_;
   std::atomic<bool> serving_{false};
