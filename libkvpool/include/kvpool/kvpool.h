@@ -312,8 +312,9 @@ struct kvpool_serve_opts {
 /*
  * Serves the store in the calling thread as its owner, or stands by while another does, until
  * kvpool_serve_stop() (0), its time is over (0), or this member may no longer serve (-ENOTCONN,
- * -EIDRM). A store whose owner is gone is taken over. Errors: -EBUSY (this context serves already),
- * -EUSERS (no standby slot is free).
+ * -EIDRM, -EADDRINUSE). A store whose owner is gone is taken over; the memory for that is taken
+ * while it stands by. Errors: -EBUSY (this context serves already), -EUSERS (no standby slot is
+ * free), -ENOMEM.
  */
 KVPOOL_API int kvpool_serve(struct kvpool_ctx *ctx, const struct kvpool_serve_opts *opts);
 
@@ -773,7 +774,7 @@ struct kvpool_stats {
   uint32_t flags;
   uint32_t member_slot;
   uint64_t capacity_bytes;
-  uint64_t capacity_free_bytes;
+  uint64_t capacity_free_bytes;   /* this and the next: in the owner's context, else 0 */
   uint64_t capacity_entries;      /* published */
   uint64_t capacity_entries_max;
   uint64_t lookups;               /* calls */

@@ -72,7 +72,15 @@ int Context::start(const char *address, std::string *why) {
   {
     const QuietThreads quiet;
     keeper_ = std::thread([this] { keep(); });
-    if (options_.embedded_owner) server_ = std::thread([this] { serve(0, nullptr); });
+    if (options_.embedded_owner) {
+      server_ = std::thread([this] {
+        try {
+          serve(0, nullptr);
+        } catch (...) {  // most likely no memory: another process may take over
+          log_plain("serving ended: out of memory, or an exception");
+        }
+      });
+    }
   }
   if (options_.embedded_owner) {
     const int owner = wait_owner(deadline_of(options_.deadline_ns));
@@ -295,10 +303,45 @@ int Context::take_standby(u32 &ret_slot) {
   return -EUSERS;
 }
 
+namespace {
+
+// Runs `f` at the end of the scope, whatever ends it.
+template <class F>
+class AtEnd {
+public:
+  explicit AtEnd(F f) : f_(std::move(f)) {}
+  ~AtEnd() { f_(); }
+  AtEnd(const AtEnd &) = delete;
+  AtEnd &operator=(const AtEnd &) = delete;
+
+private:
+  F f_;
+};
+
+}  // namespace
+
 int Context::serve(u64 until_ns, std::string *why) {
   if (options_.read_only) return fail(why, -EROFS, address_ + ": opened read-only");
   if (serving_.exchange(true)) return fail(why, -EBUSY, address_ + ": this context serves already");
-  const bool embedded = why == nullptr;  // nobody to tell: keep trying
+  int result = 0;
+  {
+    const AtEnd over([this] {
+      serving_.store(false);
+      stop_serving_.store(false);
+    });
+    const bool embedded = why == nullptr;  // nobody to tell: keep trying
+    result = serve_rounds(until_ns, embedded);
+  }
+  if (result == 0) return 0;
+  log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
+  if (result == -EUSERS) {
+    return fail(why, result, address_ + ": no standby slot or no member slot is free");
+  }
+  return explain(result, why);
+}
+
+// Stands by and serves, again and again, until the end.
+int Context::serve_rounds(u64 until_ns, bool embedded) {
   int result = 0;
   while (result == 0 && !serving_over(until_ns)) {
     u32 slot = 0;
@@ -310,36 +353,44 @@ int Context::serve(u64 until_ns, std::string *why) {
       env_->sleep_ns(200 * kMillisecond);
       continue;
     }
-    while (!serving_over(until_ns) && !owner_gone(slot)) env_->sleep_ns(20 * kMillisecond);
-    if (!serving_over(until_ns)) {
-      Member member(*env_, geometry_);
-      pool::MemberOptions how;
-      how.host = backend_->host_id();
-      how.pid = static_cast<u32>(getpid());
-      how.standby_slot = static_cast<u8>(slot);
-      how.name = "owner";
-      result = member.join(how);
-      if (result == 0) {
-        Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
-        result = owner.take_over(slot);
-        if (result == 0) result = serve_once(owner, until_ns);
-        member.leave();
-      }
-    }
-    env_->unlock(pool::LockKind::kStandby, slot);
+    result = serve_round(slot, until_ns);
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
       result = member_->claims().read().gone ? -EIDRM : 0;
       env_->sleep_ns(env_->random() % (20 * kMillisecond));
     }
   }
-  serving_.store(false);
-  stop_serving_.store(false);
-  if (result == 0) return 0;
-  log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
-  if (result == -EUSERS) {
-    return fail(why, result, address_ + ": no standby slot or no member slot is free");
+  return result == 0 && host_id_lost_.load() ? -ESTALE : result;
+}
+
+// The mirror's memory, while there is time. Without it the take-over asks again, and waits for it.
+void Context::prepare(Owner &owner) {
+  try {
+    owner.prepare();
+  } catch (const std::bad_alloc &) {
+    log(LogLevel::kWarning, address_ + ": no memory yet to take over with");
   }
-  return explain(result, why);
+}
+
+// One turn as the holder of a standby slot: waits until the owner is gone, takes over, serves. What
+// ends it, an exception as well, gives back the slot and leaves.
+int Context::serve_round(u32 slot, u64 until_ns) {
+  const AtEnd free_slot([&] { env_->unlock(pool::LockKind::kStandby, slot); });
+  Member member(*env_, geometry_);
+  Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
+  for (bool prepared = false; !serving_over(until_ns) && !owner_gone(slot); prepared = true) {
+    if (!prepared) prepare(owner);
+    env_->sleep_ns(20 * kMillisecond);
+  }
+  if (serving_over(until_ns)) return 0;
+  pool::MemberOptions how;
+  how.host = backend_->host_id();
+  how.pid = static_cast<u32>(getpid());
+  how.standby_slot = static_cast<u8>(slot);
+  how.name = "owner";
+  if (int err = member.join(how)) return err;
+  const AtEnd leave([&] { member.leave(); });
+  const int err = owner.take_over(slot);
+  return err == 0 ? serve_once(owner, until_ns) : err;
 }
 
 // In the serving thread: every decision becomes an event.
@@ -364,6 +415,17 @@ void Context::on_decision(void *context, const pool::DecisionEvent &decision) {
 // Serves until the end, or until this owner is outbid (-ESTALE).
 int Context::serve_once(Owner &owner, u64 until_ns) {
   ContextCounters::add(counters_.takeovers, 1);
+  int result = -ENOMEM;  // what an exception leaves
+  const AtEnd over([&] {
+    prctl(PR_SET_TIMERSLACK, 0ul);
+    owner.stop();
+    events_.close();
+    if (result != 0 && !member_->claims().read().gone) return;
+    try {
+      EventLog::remove(geometry_.uuid);
+    } catch (const std::bad_alloc &) {  // its name stays; the next owner makes it anew
+    }
+  });
   if (const int err = events_.open(geometry_.uuid, owner.epoch())) {
     log(LogLevel::kWarning, std::string("no events: ") + std::strerror(-err));
   }
@@ -371,7 +433,7 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
   prctl(PR_SET_TIMERSLACK, 1'000ul);  // short sleeps are meant; 0 would be the default of 50 us
   constexpr u64 kNumbersEvery = 10 * kMillisecond;
   u64 numbers_due = 0;
-  int result = 0;
+  int ended = 0;
   for (u64 steps = 0;; ++steps) {
     if (steps % 64 == 0) {
       const u64 now = monotonic_ns();
@@ -383,7 +445,7 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
     }
     const int served = owner.step();
     if (served < 0) {
-      result = served;
+      ended = served;
       break;
     }
     if (served > 0) continue;
@@ -392,16 +454,12 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
       steps |= 63;  // slow steps look at the end each time
     }
   }
-  prctl(PR_SET_TIMERSLACK, 0ul);
   publish_owner_numbers(owner);
-  owner.stop();
-  const bool over = result == 0 || member_->claims().read().gone;
-  if (over) EventLog::remove(geometry_.uuid);
-  events_.close();
-  // What it did stays to be read; what it owned is another's from now on.
-  std::lock_guard guard(numbers_mutex_);
-  numbers_.free_bytes = numbers_.entries = 0;
-  return result;
+  if (ended != 0) {  // what it did stays to be read; what it owned is another's by now
+    std::lock_guard guard(numbers_mutex_);
+    numbers_.free_bytes = numbers_.entries = 0;
+  }
+  return result = ended;
 }
 
 void Context::publish_owner_numbers(const Owner &owner) {
@@ -409,6 +467,9 @@ void Context::publish_owner_numbers(const Owner &owner) {
   numbers_.stats = owner.stats();
   numbers_.epoch = owner.epoch();
   numbers_.free_bytes = owner.space().free_bytes();
+  numbers_.entries = 0;
+  const pool::IndexMirror &index = owner.index();
+  for (u32 ns = 0; ns < index.lists(); ++ns) numbers_.entries += index.list_count(ns);
   numbers_valid_ = true;
 }
 
