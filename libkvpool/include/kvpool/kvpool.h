@@ -297,8 +297,8 @@ KVPOOL_API int kvpool_open(const char *addr, const struct kvpool_open_opts *opts
 
 /*
  * Leaves the store and frees the context with everything opened on it. Operations in flight are
- * cancelled first. Reservations and pins of this member end. NULL is allowed. In a forked child
- * only this process's memory is freed. Never fails.
+ * cancelled first, as by kvpool_cancel(). Reservations and pins of this member end. NULL is
+ * allowed. In a forked child only this process's memory is freed. Never fails.
  */
 KVPOOL_API void kvpool_close(struct kvpool_ctx *ctx);
 
@@ -502,8 +502,8 @@ KVPOOL_API int kvpool_lookup(struct kvpool_ns *ns, const struct kvpool_key *keys
  * Stores `bytes` at `buf` under `key`. Returns 1 when stored now, 0 when the key was published
  * before. Errors: -ENOSPC (full, and nothing may be evicted), -EKEYREVOKED (the namespace was
  * cleared or removed since the key was made: make it anew), -EMSGSIZE (not the namespace's block
- * size, or larger than a block can be), -ESHUTDOWN (bypassed), -EINPROGRESS (in doubt: sent, but no
- * answer could be accepted by the deadline), -EROFS.
+ * size, or larger than a block can be, or than the store), -ESHUTDOWN (bypassed), -EINPROGRESS (in
+ * doubt: sent, but no answer could be accepted by the deadline), -EROFS.
  */
 KVPOOL_API int kvpool_put(struct kvpool_ns *ns, const struct kvpool_key *key, const void *buf,
                           uint64_t bytes, uint64_t deadline_ns);
@@ -675,7 +675,8 @@ KVPOOL_API int kvpool_check(struct kvpool_op *op);
 /*
  * Ends an operation early: returns only when nothing will touch the caller's memory any more.
  * Returns 1 when it was stopped (its result is -ECANCELED), 0 when it had ended or was not running.
- * Blocks stored before stay stored.
+ * Blocks stored before stay stored. It waits for no owner; for the answer to what was sent, at most
+ * until the operation's deadline.
  */
 KVPOOL_API int kvpool_cancel(struct kvpool_op *op);
 

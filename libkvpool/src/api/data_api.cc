@@ -27,7 +27,7 @@ int check_size(const store::Namespace &ns, u64 bytes, std::string *why) {
   if (bytes > store::kBlockBytesMax) {
     return options_error(why, -EMSGSIZE, "put: a block has at most 1 GiB");
   }
-  return 0;
+  return ns.context().check_room(bytes, why);
 }
 
 constexpr u64 whole_lines(u64 bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }

@@ -84,17 +84,38 @@ int lookup_prefix(Namespace &ns, const Key *keys, u64 count, bool all, pool::Hit
   return result;
 }
 
+namespace {
+
+int put_some(Namespace &ns, std::span<PutBlock> blocks, u64 deadline,
+             const std::atomic<bool> *cancelled) {
+  Context &context = ns.context();
+  auto scratch = context.scratch().take();
+  std::shared_lock life(context.life());
+  return context.store().put(ns.ref(), blocks, deadline, cancelled, *scratch);
+}
+
+// What is posted to an owner waits for its answer, so nothing is posted to one that is not there:
+// waiting for one ends soon when cancelled.
+int put_cancellable(Namespace &ns, std::span<PutBlock> blocks, u64 deadline,
+                    const std::atomic<bool> &cancelled) {
+  for (PutBlock &block : blocks) block.status = BlockStatus::kUntried;
+  for (u64 done = 0; done < blocks.size(); done += kPutWindow) {
+    if (int err = ns.context().await_owner(deadline, cancelled)) return err;
+    const u64 n = std::min<u64>(kPutWindow, blocks.size() - done);
+    if (int err = put_some(ns, blocks.subspan(done, n), deadline, &cancelled)) return err;
+  }
+  return 0;
+}
+
+}  // namespace
+
 int put_batch(Namespace &ns, std::span<PutBlock> blocks, u64 deadline,
               const std::atomic<bool> *cancelled) {
   Context &context = ns.context();
   ContextCounters &counters = context.counters();
   ContextCounters::add(counters.puts, blocks.size());
-  int err = 0;
-  {
-    auto scratch = context.scratch().take();
-    std::shared_lock life(context.life());
-    err = context.store().put(ns.ref(), blocks, deadline, cancelled, *scratch);
-  }
+  const int err = cancelled == nullptr ? put_some(ns, blocks, deadline, nullptr)
+                                      : put_cancellable(ns, blocks, deadline, *cancelled);
   for (const PutBlock &block : blocks) {
     switch (block.status) {
       case BlockStatus::kOk:
@@ -114,13 +135,15 @@ int put_batch(Namespace &ns, std::span<PutBlock> blocks, u64 deadline,
 namespace {
 
 // A damaged block misleads nobody for long: whoever finds it removes it, by the version seen.
-void remove_damaged(Namespace &ns, const GetBlock &block, u64 deadline) {
+void remove_damaged(Namespace &ns, const GetBlock &block, u64 deadline,
+                    const std::atomic<bool> *cancelled) {
   Context &context = ns.context();
   media::Entry entry;
   const pool::Session &session = *context.member().session();
   context.log(LogLevel::kError, "a block does not match its checks: entry " +
                                     std::to_string(block.hit.entry) + ", version " +
-                                    std::to_string(block.hit.version) + "; removing it");
+                                    std::to_string(block.hit.version) +
+                                    (context.read_only() ? "" : "; removing it"));
   if (context.read_only() || block.hit.entry >= session.entry_count()) return;
   context.env().memory().acquire(context.member().reader().entry_at(session, block.hit.entry),
                                  kLineBytes);
@@ -128,10 +151,12 @@ void remove_damaged(Namespace &ns, const GetBlock &block, u64 deadline) {
   if (entry.version != block.hit.version) return;
   Key key;
   std::copy(std::begin(entry.key), std::end(entry.key), key.w);
+  if (cancelled != nullptr && context.await_owner(deadline, *cancelled) != 0) return;
   context.member().remove(key, block.hit.version, deadline);
 }
 
-void count_gets(Namespace &ns, std::span<const GetBlock> blocks, u64 deadline) {
+void count_gets(Namespace &ns, std::span<const GetBlock> blocks, u64 deadline,
+                const std::atomic<bool> *cancelled) {
   ContextCounters &counters = ns.context().counters();
   ContextCounters::add(counters.gets, blocks.size());
   for (const GetBlock &block : blocks) {
@@ -143,7 +168,7 @@ void count_gets(Namespace &ns, std::span<const GetBlock> blocks, u64 deadline) {
       case BlockStatus::kStale: ContextCounters::add(counters.get_stale, 1); break;
       case BlockStatus::kCorrupt:
         ContextCounters::add(counters.get_corrupt, 1);
-        remove_damaged(ns, block, deadline);
+        remove_damaged(ns, block, deadline, cancelled);
         break;
       default: break;
     }
@@ -164,7 +189,7 @@ int get_batch(Namespace &ns, std::span<GetBlock> blocks, u64 deadline,
     auto scratch = ns.context().scratch().take();
     err = ns.context().store().get(ns.ref(), blocks, options_of(ns, deadline, cancelled), *scratch);
   }
-  count_gets(ns, blocks, deadline);
+  count_gets(ns, blocks, deadline, cancelled);
   return err;
 }
 
@@ -176,7 +201,7 @@ int get_rows(Namespace &ns, std::span<GetBlock> blocks, const transfer::RowsPlan
     err = ns.context().store().get_rows(ns.ref(), blocks, plan, options_of(ns, deadline, nullptr),
                                         *scratch);
   }
-  count_gets(ns, blocks, deadline);
+  count_gets(ns, blocks, deadline, nullptr);
   return err;
 }
 

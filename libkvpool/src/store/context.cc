@@ -539,6 +539,25 @@ int Context::wait_owner(u64 deadline) {
   }
 }
 
+int Context::await_owner(u64 deadline, const std::atomic<bool> &cancelled) {
+  for (;;) {
+    if (cancelled.load(std::memory_order_relaxed)) return -ECANCELED;
+    const int state = owner_state();
+    if (state == 1) return 0;
+    if (state < 0) return state == -EIDRM ? -ESTALE : state;
+    if (monotonic_ns() >= deadline) return -EAGAIN;
+    env_->sleep_ns(2 * kMillisecond);
+  }
+}
+
+int Context::check_room(u64 payload_bytes, std::string *why) {
+  const u64 room = member_->session()->regions.payload_bytes();
+  if (payload_bytes <= room) return 0;
+  return fail(why, -EMSGSIZE,
+              address_ + ": a block of " + std::to_string(payload_bytes) +
+                  " bytes is larger than this store, which holds " + std::to_string(room));
+}
+
 int Context::open_events(u64 from, EventReader &ret_reader, std::string *why) {
   const int owner = owner_state();
   if (owner < 0) return explain(owner, why);
