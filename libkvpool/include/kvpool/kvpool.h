@@ -536,7 +536,11 @@ KVPOOL_API int kvpool_get_rows(struct kvpool_ns *ns, const struct kvpool_block *
                                const struct kvpool_rows *rows, uint64_t deadline_ns,
                                int32_t *ret_status);
 
-/* Removes `n` blocks; reads that began earlier may still end well. Returns how many there were. */
+/*
+ * Removes `n` blocks; reads that began earlier may still end well. Returns how many there were and
+ * are removed; what others put meanwhile stays. An error before the first one: -EAGAIN, -ETIMEDOUT,
+ * -EROFS.
+ */
 KVPOOL_API int kvpool_remove(struct kvpool_ns *ns, const struct kvpool_key *keys, size_t n,
                              uint64_t deadline_ns);
 

@@ -312,6 +312,9 @@ int kvpool_remove(kvpool_ns *ns, const kvpool_key *keys, size_t n, uint64_t dead
   return guarded(ns, [&](std::string *why) {
     if (n > 0 && keys == nullptr) return options_error(why, -EINVAL, "remove: keys is NULL");
     if (n > kLookupMax) return options_error(why, -EINVAL, "remove: more than 1048576 keys");
+    if (ns->ctx->context->read_only()) {
+      return options_error(why, -EROFS, "remove: the store is open read-only");
+    }
     RoomLease room(ns->ctx->rooms);
     keys_of(keys, n, room->keys);
     const int removed = store::remove_batch(*ns->ns, room->keys.data(), n,

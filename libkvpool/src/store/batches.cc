@@ -205,18 +205,43 @@ int get_rows(Namespace &ns, std::span<GetBlock> blocks, const transfer::RowsPlan
   return err;
 }
 
-int remove_batch(Namespace &ns, const Key *keys, u64 count, u64 deadline) {
-  int removed = 0;
-  for (u64 i = 0; i < count; ++i) {
-    const int err = ns.context().member().remove(keys[i], 0, deadline);
-    if (err == 0) {
-      ++removed;
-    } else if (err != -ENOENT) {
-      return removed > 0 ? removed : err;
-    }
+namespace {
+
+// A removal names the version seen (proto 12): sent again to a new owner, it removes nothing that
+// was put in between. Where a lookup sees no versions nothing can be put either, or the owner alone
+// can tell what is there: any version.
+bool may_be_there(const pool::Hit &hit) {
+  return hit.presence == pool::Presence::kHit || hit.reason == pool::MissReason::kBypassed ||
+         hit.reason == pool::MissReason::kUnreadable;
+}
+
+int remove_seen(Context &context, const Key *keys, const pool::Hit *hits, u32 count, u64 deadline,
+                int &removed) {
+  for (u32 i = 0; i < count; ++i) {
+    if (!may_be_there(hits[i])) continue;
+    const u64 version = hits[i].presence == pool::Presence::kHit ? hits[i].version : 0;
+    const int err = context.member().remove(keys[i], version, deadline);
+    if (err == 0) ++removed;
+    const bool replaced = err == -ESTALE && context.member().alive();  // what was seen is gone
+    if (err != 0 && err != -ENOENT && !replaced) return err;
   }
-  ContextCounters::add(ns.context().counters().removes, static_cast<u64>(removed));
-  return removed;
+  return 0;
+}
+
+}  // namespace
+
+int remove_batch(Namespace &ns, const Key *keys, u64 count, u64 deadline) {
+  Context &context = ns.context();
+  auto scratch = context.scratch().take();
+  int removed = 0, err = 0;
+  for (u64 done = 0; done < count && err == 0; done += kScratchBlocks) {
+    const u32 n = static_cast<u32>(std::min<u64>(kScratchBlocks, count - done));
+    pool::Hit *hits = scratch->hits.data();
+    err = context.member().lookup(ns.ref(), keys + done, n, {}, hits);
+    if (err == 0) err = remove_seen(context, keys + done, hits, n, deadline, removed);
+  }
+  ContextCounters::add(context.counters().removes, static_cast<u64>(removed));
+  return removed > 0 ? removed : err;
 }
 
 }  // namespace kvpool::store
