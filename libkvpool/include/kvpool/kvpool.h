@@ -511,7 +511,8 @@ KVPOOL_API int kvpool_put(struct kvpool_ns *ns, const struct kvpool_key *key, co
 /*
  * Reads the first `bytes` of the block under `key` to `buf`. Returns 1 when read and proven to be
  * what was published, 0 when there is no such block; buf may then have been written to. Errors:
- * -ERANGE (beyond the block's end), -EBADMSG (the block was damaged; it is removed).
+ * -ERANGE (beyond the block's end), -EBADMSG (the block was damaged; unless this member is
+ * read-only it is removed).
  */
 KVPOOL_API int kvpool_get(struct kvpool_ns *ns, const struct kvpool_key *key, void *buf,
                           uint64_t bytes, uint64_t deadline_ns);

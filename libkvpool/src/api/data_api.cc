@@ -163,7 +163,10 @@ int get_result(kvpool_ns *ns, const store::GetBlock &block, int err, std::string
       return options_error(why, -EIO, "get: the block's memory could not be read");
     case BlockStatus::kCorrupt:
       return options_error(why, -EBADMSG,
-                           "get: the block does not match its checks; it is removed");
+                           ns->ctx->context->read_only()
+                               ? "get: the block does not match its checks; a member that reads it "
+                                 "removes it, or: kvpool rm"
+                               : "get: the block does not match its checks; it is removed");
     case BlockStatus::kRange:
       return options_error(why, -ERANGE, "get: bytes beyond the end of the block were asked for");
     default: return ns->ctx->context->explain(err != 0 ? err : -EAGAIN, why);
