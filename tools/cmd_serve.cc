@@ -36,19 +36,39 @@ void catch_signals() {
   sigaction(SIGHUP, &action, nullptr);
 }
 
-// Says on --ready-fd, and on a terminal, when somebody serves: another thread, since serving
+// Whether this process is the owner, or was.
+bool took_over(kvpool_ctx *ctx) {
+  kvpool_stats stats = KVPOOL_OPTS(kvpool_stats);
+  return kvpool_stats_read(ctx, &stats) >= 0 && stats.owner_takeovers > 0;
+}
+
+void say(const char *what, const std::string &address) {
+  if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "%s %s\n", what, address.c_str());
+}
+
+// Says on --ready-fd when the store has an owner, this process or the one that it stands by for,
+// and on a terminal which of them, and when this one takes over: another thread, since serving
 // blocks.
 void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<bool> &done) {
+  bool ready = false;
   while (!done.load() && !stop_requested()) {
-    const int found = kvpool_owner_wait(ctx, deadline_in(0.2));
-    if (found < 0) return;
-    if (found == 0) continue;
-    // Whoever asked for it may be gone by now; serving goes on.
-    if (fd >= 0 && write(fd, "ready\n", 6) != 6 && errno != EPIPE) {
-      warn(fmt::format("ready-fd: {}", std::strerror(errno)));
+    if (!ready) {
+      const int found = kvpool_owner_wait(ctx, deadline_in(0.2));
+      if (found < 0) return;
+      if (found == 0) continue;
+      ready = true;
+      // Whoever asked for it may be gone by now; serving goes on.
+      if (fd >= 0 && write(fd, "ready\n", 6) != 6 && errno != EPIPE) {
+        warn(fmt::format("ready-fd: {}", std::strerror(errno)));
+      }
+      usleep(20'000);  // an owner counts its take-over a moment after others can see it
+      if (!took_over(ctx)) say("standing by for", address);
     }
-    if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "serving %s\n", address.c_str());
-    return;
+    if (took_over(ctx)) {
+      say("serving", address);
+      return;
+    }
+    usleep(100'000);
   }
 }
 

@@ -5,6 +5,7 @@ How: real stores in files, an owner as a process, every command by its text and 
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -218,7 +219,10 @@ class Commands(Case):
             owner.send_signal(number)
             out, err = owner.communicate(timeout=20)
             self.assertEqual(owner.returncode, 0, err)
-            self.assertEqual(json.loads(out)["data"]["publications"], 1)
+            served = json.loads(out)["data"]
+            self.assertEqual(served["publications"], 1)
+            self.assertGreater(served["entries"], 0)
+            self.assertGreater(served["free_bytes"], 0)
             self.assertFalse(self.json("stat", store)["data"]["owned"])
         self.assertTrue(self.json("check", store, "--payload")["data"]["clean"])
         timed = run("serve", store, "--seconds", "0.3", "--json")
@@ -235,6 +239,43 @@ class Commands(Case):
         stored = lambda: run("put", "b", "--pool", store, "--timeout", "2", data=b"2").returncode == 0  # noqa: E731
         self.assertTrue(wait_until(stored, 30), "nobody took over")
         self.assertEqual(self.good("get", "a", "--pool", store).stdout[:1], b"1")
+
+    def test_who_serves_and_who_stands_by_is_said(self):
+        store = self.make()
+        first = self.serve(store)
+        terminal, stderr = pty.openpty()
+        second = subprocess.Popen([str(KVPOOL), "serve", store], stdout=subprocess.DEVNULL, stderr=stderr)
+        self.children.append(second)
+        os.close(stderr)
+        said = b""
+
+        def says(words):
+            nonlocal said
+            while select.select([terminal], [], [], 0)[0]:
+                said += os.read(terminal, 4096)
+            return words in said
+
+        self.assertTrue(wait_until(lambda: says(b"standing by for " + store.encode())), said)
+        self.assertFalse(says(b"serving"), said)
+        first.kill()
+        first.wait()
+        self.assertTrue(wait_until(lambda: says(b"serving " + store.encode())), said)
+        os.close(terminal)
+
+    def test_a_damaged_block_is_not_given_out(self):
+        store = self.make()
+        self.serve(store)
+        key = self.json("put", "a", "--pool", store, data=b"needle" * 4000)["data"]["key"]
+        path = self.folder / "pool"
+        image = bytearray(path.read_bytes())
+        at = image.index(b"needle" * 100)
+        with path.open("r+b") as file:
+            file.seek(at + 7)
+            file.write(b"?")
+        self.bad("get", "a", "--pool", store, code=4, says="removes it, or: kvpool rm")
+        self.bad("get", "a", "--pool", store, code=4, says="does not match")  # a reader removes nothing
+        self.good("rm", key, "--hex", "--pool", store)
+        self.bad("get", "a", "--pool", store, code=3)
 
     def test_watching(self):
         store = self.make()

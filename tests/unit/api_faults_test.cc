@@ -197,6 +197,32 @@ Test(api_faults, data, .timeout = 200) {
   cr_expect_eq(kvpool_lookup(ns, keys, 2, 0, 0, nullptr), 2);
 }
 
+// What fails after blocks were reserved would keep them for ever: nobody has their tickets.
+Test(api_faults, reservations_that_fail_reserve_nothing, .timeout = 100) {
+  Pool pool("freserve");
+  Ctx ctx(pool);
+  kvpool_ns *ns = open_ns(ctx);
+  constexpr size_t kBlocks = 8;
+  std::vector<kvpool_key> keys;
+  for (size_t i = 0; i < kBlocks; ++i) keys.push_back(key_of(ns, i));
+  kvpool_reserve_opts opts = KVPOOL_OPTS(kvpool_reserve_opts);
+  opts.block_bytes = 1 << 20;
+  kvpool_ticket tickets[kBlocks];
+  auto reserve = [&] {
+    opts.deadline_ns = in_ms(5000);
+    return kvpool_reserve(ns, keys.data(), nullptr, kBlocks, &opts, tickets);
+  };
+  for (int n = 1; n < 30; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      fail_in = n;
+      const int result = reserve();
+      fail_in = 0;
+      if (result > 0) kvpool_abort(ns, tickets, kBlocks);
+    }
+  }
+  cr_expect_eq(reserve(), kBlocks, "%s", kvpool_strerror_detail(ctx));
+}
+
 Test(api_faults, lookup_get_and_put_allocate_nothing, .timeout = 60) {
   Pool pool("noalloc");
   Ctx ctx(pool);

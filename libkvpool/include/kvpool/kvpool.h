@@ -90,7 +90,7 @@ struct kvpool_hit {
   uint64_t bytes;   /* of the block: a multiple of 64 */
   uint32_t state;   /* enum kvpool_state */
   uint32_t shards;  /* it was written in */
-  uint64_t opaque[3]; /* saves kvpool_get_blocks() a second lookup */
+  uint64_t opaque[3]; /* saves kvpool_get_blocks() a second lookup; of another store: ignored */
 };
 
 enum kvpool_state {
@@ -294,16 +294,17 @@ struct kvpool_open_opts {
  *
  * with host=N as the host id where it applies. NULL: $KVPOOL, else -ENODEV. Memory is never a
  * silent fall-back. Errors: -ENODEV, -ENOENT (nothing there), -ENODATA (there, but no store: format
- * it), -ENOTSUP (a store of a newer format), -EACCES, -EROFS, -EFBIG (a device is shorter than the
- * store), -EUSERS (no member slot is free), -EADDRINUSE (host id used by another machine).
+ * it), -ENOTSUP (a store of a newer format; one that only writers must know opens read-only),
+ * -EACCES, -EROFS, -EFBIG (a device is shorter than the store), -EUSERS (no member slot is free),
+ * -EADDRINUSE (host id used by another machine; found out later, writing calls give the same).
  */
 KVPOOL_API int kvpool_open(const char *addr, const struct kvpool_open_opts *opts,
                            struct kvpool_ctx **ret_ctx);
 
 /*
  * Leaves the store and frees the context with everything opened on it. Operations in flight are
- * cancelled first. Reservations and pins of this member end. NULL is allowed. In a forked child
- * only this process's memory is freed. Never fails.
+ * cancelled first, as by kvpool_cancel(). Reservations and pins of this member end. NULL is
+ * allowed. In a forked child only this process's memory is freed. Never fails.
  */
 KVPOOL_API void kvpool_close(struct kvpool_ctx *ctx);
 
@@ -317,8 +318,9 @@ struct kvpool_serve_opts {
 /*
  * Serves the store in the calling thread as its owner, or stands by while another does, until
  * kvpool_serve_stop() (0), its time is over (0), or this member may no longer serve (-ENOTCONN,
- * -EIDRM). A store whose owner is gone is taken over. Errors: -EBUSY (this context serves already),
- * -EUSERS (no standby slot is free).
+ * -EIDRM, -EADDRINUSE). A store whose owner is gone is taken over; the memory for that is taken
+ * while it stands by. Errors: -EBUSY (this context serves already), -EUSERS (no standby slot is
+ * free), -ENOMEM.
  */
 KVPOOL_API int kvpool_serve(struct kvpool_ctx *ctx, const struct kvpool_serve_opts *opts);
 
@@ -506,8 +508,8 @@ KVPOOL_API int kvpool_lookup(struct kvpool_ns *ns, const struct kvpool_key *keys
  * Stores `bytes` at `buf` under `key`. Returns 1 when stored now, 0 when the key was published
  * before. Errors: -ENOSPC (full, and nothing may be evicted), -EKEYREVOKED (the namespace was
  * cleared or removed since the key was made: make it anew), -EMSGSIZE (not the namespace's block
- * size, or larger than a block can be), -ESHUTDOWN (bypassed), -EINPROGRESS (in doubt: sent, but no
- * answer could be accepted by the deadline), -EROFS.
+ * size, or larger than a block can be, or than the store), -ESHUTDOWN (bypassed), -EINPROGRESS (in
+ * doubt: sent, but no answer could be accepted by the deadline), -EROFS.
  */
 KVPOOL_API int kvpool_put(struct kvpool_ns *ns, const struct kvpool_key *key, const void *buf,
                           uint64_t bytes, uint64_t deadline_ns);
@@ -515,7 +517,8 @@ KVPOOL_API int kvpool_put(struct kvpool_ns *ns, const struct kvpool_key *key, co
 /*
  * Reads the first `bytes` of the block under `key` to `buf`. Returns 1 when read and proven to be
  * what was published, 0 when there is no such block; buf may then have been written to. Errors:
- * -ERANGE (beyond the block's end), -EBADMSG (the block was damaged; it is removed).
+ * -ERANGE (beyond the block's end), -EBADMSG (the block was damaged; unless this member is
+ * read-only it is removed).
  */
 KVPOOL_API int kvpool_get(struct kvpool_ns *ns, const struct kvpool_key *key, void *buf,
                           uint64_t bytes, uint64_t deadline_ns);
@@ -540,7 +543,11 @@ KVPOOL_API int kvpool_get_rows(struct kvpool_ns *ns, const struct kvpool_block *
                                const struct kvpool_rows *rows, uint64_t deadline_ns,
                                int32_t *ret_status);
 
-/* Removes `n` blocks; reads that began earlier may still end well. Returns how many there were. */
+/*
+ * Removes `n` blocks; reads that began earlier may still end well. Returns how many there were and
+ * are removed; what others put meanwhile stays. An error before the first one: -EAGAIN, -ETIMEDOUT,
+ * -EROFS.
+ */
 KVPOOL_API int kvpool_remove(struct kvpool_ns *ns, const struct kvpool_key *keys, size_t n,
                              uint64_t deadline_ns);
 
@@ -600,7 +607,8 @@ KVPOOL_API int kvpool_shard_done(struct kvpool_ctx *ctx, const struct kvpool_tic
 /*
  * Publishes `n` reserved blocks whose shards are all done. Only the member that reserved them may.
  * Returns how many are published by this call. A block that is OK, EXISTS or FULL is no longer
- * reserved. -EINPROGRESS: a shard is not done.
+ * reserved. -EINPROGRESS: a shard is not done; -EKEYEXPIRED: no longer reserved, or another thread
+ * publishes it now.
  */
 KVPOOL_API int kvpool_publish(struct kvpool_ns *ns, const struct kvpool_ticket *tickets, size_t n,
                               uint64_t deadline_ns, int32_t *ret_status);
@@ -678,7 +686,8 @@ KVPOOL_API int kvpool_check(struct kvpool_op *op);
 /*
  * Ends an operation early: returns only when nothing will touch the caller's memory any more.
  * Returns 1 when it was stopped (its result is -ECANCELED), 0 when it had ended or was not running.
- * Blocks stored before stay stored.
+ * Blocks stored before stay stored. It waits for no owner; for the answer to what was sent, at most
+ * until the operation's deadline.
  */
 KVPOOL_API int kvpool_cancel(struct kvpool_op *op);
 
@@ -777,7 +786,7 @@ struct kvpool_stats {
   uint32_t flags;
   uint32_t member_slot;
   uint64_t capacity_bytes;
-  uint64_t capacity_free_bytes;
+  uint64_t capacity_free_bytes;   /* this and the next: in the owner's context, else 0 */
   uint64_t capacity_entries;      /* published */
   uint64_t capacity_entries_max;
   uint64_t lookups;               /* calls */

@@ -27,7 +27,7 @@ int check_size(const store::Namespace &ns, u64 bytes, std::string *why) {
   if (bytes > store::kBlockBytesMax) {
     return options_error(why, -EMSGSIZE, "put: a block has at most 1 GiB");
   }
-  return 0;
+  return ns.context().check_room(bytes, why);
 }
 
 constexpr u64 whole_lines(u64 bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
@@ -57,7 +57,9 @@ int fill_get(kvpool_ns *ns, const kvpool_block &from, bool with_plan, BatchRoom 
     block.by_key = false;
   } else {
     block.key = key_of(from.key);
-    if (from.hit != nullptr && hit_of(*from.hit, block.hit) && block.hit.ns != ns->ns->ref().id) {
+    const bool found =
+        from.hit != nullptr && hit_of(*from.hit, ns->ctx->context->life_tag(), block.hit);
+    if (found && block.hit.ns != ns->ns->ref().id) {
       return options_error(why, -EINVAL, "get: a lookup's record of another namespace");
     }
   }
@@ -161,7 +163,10 @@ int get_result(kvpool_ns *ns, const store::GetBlock &block, int err, std::string
       return options_error(why, -EIO, "get: the block's memory could not be read");
     case BlockStatus::kCorrupt:
       return options_error(why, -EBADMSG,
-                           "get: the block does not match its checks; it is removed");
+                           ns->ctx->context->read_only()
+                               ? "get: the block does not match its checks; a member that reads it "
+                                 "removes it, or: kvpool rm"
+                               : "get: the block does not match its checks; it is removed");
     case BlockStatus::kRange:
       return options_error(why, -ERANGE, "get: bytes beyond the end of the block were asked for");
     default: return ns->ctx->context->explain(err != 0 ? err : -EAGAIN, why);
@@ -199,7 +204,8 @@ int kvpool_lookup(kvpool_ns *ns, const kvpool_key *keys, size_t n, uint32_t flag
     const int prefix = store::lookup_prefix(*ns->ns, room->keys.data(), n, all, hits, known);
     if (prefix < 0) return ns->ctx->context->explain(prefix, why);
     if (ret_hits != nullptr) {
-      for (size_t i = 0; i < records; ++i) write_hit(hits[i], known[i] != 0, ret_hits[i]);
+      const u16 tag = ns->ctx->context->life_tag();
+      for (size_t i = 0; i < records; ++i) write_hit(hits[i], known[i] != 0, tag, ret_hits[i]);
     }
     return prefix;
   });
@@ -309,6 +315,9 @@ int kvpool_remove(kvpool_ns *ns, const kvpool_key *keys, size_t n, uint64_t dead
   return guarded(ns, [&](std::string *why) {
     if (n > 0 && keys == nullptr) return options_error(why, -EINVAL, "remove: keys is NULL");
     if (n > kLookupMax) return options_error(why, -EINVAL, "remove: more than 1048576 keys");
+    if (ns->ctx->context->read_only()) {
+      return options_error(why, -EROFS, "remove: the store is open read-only");
+    }
     RoomLease room(ns->ctx->rooms);
     keys_of(keys, n, room->keys);
     const int removed = store::remove_batch(*ns->ns, room->keys.data(), n,
@@ -325,7 +334,8 @@ int kvpool_touch(kvpool_ns *ns, const kvpool_hit *hits, size_t n) {
     pool::Hit some[kStep];
     for (size_t done = 0; done < n;) {
       u32 count = 0;
-      for (; done < n && count < kStep; ++done) count += hit_of(hits[done], some[count]);
+      const u16 tag = ns->ctx->context->life_tag();
+      for (; done < n && count < kStep; ++done) count += hit_of(hits[done], tag, some[count]);
       ns->ctx->context->member().touch(some, count);
     }
     return 0;

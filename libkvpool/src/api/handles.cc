@@ -28,8 +28,10 @@ void keys_of(const kvpool_key *keys, std::size_t n, std::vector<pool::Key> &ret)
   std::memcpy(static_cast<void *>(ret.data()), keys, n * sizeof(pool::Key));
 }
 
-bool hit_of(const kvpool_hit &hit, pool::Hit &ret) {
+bool hit_of(const kvpool_hit &hit, u16 life_tag, pool::Hit &ret) {
   if (hit.state != KVPOOL_STATE_HIT || hit.opaque[2] == 0) return false;
+  if (hit.opaque[2] >> 48 != life_tag || hit.entry > ~u32{0}) return false;
+  if (hit.opaque[0] % media::kLocatorUnit != 0) return false;  // no block stands there
   pool::Hit out;
   out.presence = pool::Presence::kHit;
   out.reason = pool::MissReason::kNone;

@@ -251,9 +251,10 @@ inline store::TicketWire wire_of(const kvpool_ticket &ticket) {
   return out;
 }
 
-// opaque: address, check hash, owner's epoch 24 | tainted at 31 | namespace at 32. Written in place
-// and inlined: a look-up of many keys does nothing else between its loads.
-inline void write_hit(const pool::Hit &hit, bool known, kvpool_hit &ret) {
+// opaque: address, check hash, owner's epoch 24 | tainted at 31 | namespace at 32 | tag of the
+// store's life at 48. Written in place and inlined: a look-up of many keys does nothing else
+// between its loads.
+inline void write_hit(const pool::Hit &hit, bool known, u16 life_tag, kvpool_hit &ret) {
   const bool found = known && hit.presence == pool::Presence::kHit;
   const bool pending = known && hit.presence == pool::Presence::kPending;
   ret = {};
@@ -266,10 +267,11 @@ inline void write_hit(const pool::Hit &hit, bool known, kvpool_hit &ret) {
   ret.shards = hit.shards;
   ret.opaque[0] = hit.address;
   ret.opaque[1] = hit.check_hash;
-  ret.opaque[2] = (hit.epoch & 0xFFFFFF) | u64{hit.tainted} << 31 | u64{hit.ns} << 32;
+  ret.opaque[2] = (hit.epoch & 0xFFFFFF) | u64{hit.tainted} << 31 | u64{hit.ns} << 32 |
+                  u64{life_tag} << 48;
 }
-// False: the record was not made by a lookup that found the block.
-bool hit_of(const kvpool_hit &hit, pool::Hit &ret);
+// False: the record was not made by a lookup that found the block in this life of this store.
+bool hit_of(const kvpool_hit &hit, u16 life_tag, pool::Hit &ret);
 
 // Appends one block's plan to the room; spans are made when all of a batch are in (vectors move).
 struct PlanAt {

@@ -55,6 +55,7 @@ int kvpool_reserve(kvpool_ns *ns, const kvpool_key *keys, const kvpool_key *pare
     if (bytes > store::kBlockBytesMax) {
       return options_error(why, -EMSGSIZE, "reserve: a block has at most 1 GiB");
     }
+    if (int err = ns->ctx->context->check_room(bytes, why)) return err;
     store::NsInfo info;
     if (ns->ns->stat(info) == 0 && info.bypassed) return ns->ctx->context->explain(-EPERM, why);
     RoomLease room(ns->ctx->rooms);
@@ -154,7 +155,9 @@ int kvpool_pin(kvpool_ns *ns, const kvpool_key *keys, size_t n, const kvpool_pin
     room->hits.clear();
     if (o.snapshot != nullptr) {
       room->hits.resize(n);
-      for (size_t i = 0; i < n; ++i) hit_of(o.snapshot[i], room->hits[i]);
+      for (size_t i = 0; i < n; ++i) {
+        hit_of(o.snapshot[i], ns->ctx->context->life_tag(), room->hits[i]);
+      }
     }
     Wires wires;
     const int pinned = store::pin_blocks(

@@ -35,16 +35,24 @@ void pass_on(int signal, siginfo_t *info, void *context) {
   if ((previous.sa_flags & SA_SIGINFO) != 0) {
     previous.sa_sigaction(signal, info, context);
   } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
-    // The instruction runs again and ends the process as it would have without us.
+    const bool sent = info->si_code <= 0;
+    if (sent && previous.sa_handler == SIG_IGN) return;
+    // The instruction runs again and ends the process as it would have without us. A signal that
+    // somebody sent has no such instruction: it is sent again, and comes when this handler is over.
     struct sigaction plain = {};
     plain.sa_handler = SIG_DFL;
     sigaction(signal, &plain, nullptr);
+    if (sent) raise(signal);
   } else {
     previous.sa_handler(signal);
   }
 }
 
 void on_fault(int signal, siginfo_t *info, void *context) {
+  if (info->si_code <= 0) {  // sent by a process: where this thread happens to be means nothing
+    pass_on(signal, info, context);
+    return;
+  }
   auto *state = static_cast<ucontext_t *>(context);
   auto &rip = state->uc_mcontext.gregs[REG_RIP];
   for (const FaultEntry *e = __start_kvpool_faults; e != __stop_kvpool_faults; ++e) {

@@ -143,6 +143,15 @@ bool MappedReader::read_line(PoolOffset at, Line &ret_line) {
   return true;
 }
 
+int may_write(const Geometry &geometry, std::string *why) {
+  const u32 unknown = geometry.ro_compat & ~kKnownRoCompat;
+  if (unknown == 0) return 0;
+  return fail(why, -EPROTONOSUPPORT,
+              "writing it needs features 0x%x that this library does not know; it can be opened "
+              "read-only",
+              unknown);
+}
+
 int read_superblock_any_state(LineReader &reader, SuperblockRead &ret, std::string *why) {
   if (why != nullptr) why->clear();
   if (reader.device_count() == 0 || reader.device_count() > kMaxDevices) {

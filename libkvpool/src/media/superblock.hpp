@@ -51,6 +51,10 @@ struct SuperblockRead {
 inline constexpr u32 kKnownIncompat = 0;
 inline constexpr u32 kKnownRoCompat = 0;
 
+// Whether a library that knows only those features may write this store: 0, or -EPROTONOSUPPORT
+// with a sentence.
+int may_write(const Geometry &geometry, std::string *why);
+
 // Results, with a sentence in `why` (may be null) that names the thing:
 //   -ENODATA          no store: never formatted, or formatting was not finished
 //   -EPROTONOSUPPORT  a newer format, or a feature this library does not know

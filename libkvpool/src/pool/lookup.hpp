@@ -41,15 +41,20 @@ public:
   }
 
   // The second look (proto 10), after the last load of a copy: valid[i] says that the copy of
-  // hits[i] counts. One serial round trip for up to kWaveKeys blocks. 0, -EAGAIN, -ESTALE as above.
+  // hits[i] counts. One serial round trip for up to kWaveKeys blocks. A hit of another area, or of
+  // an entry that this one has not, is not looked at: hits come from callers. 0, -EAGAIN, -ESTALE
+  // as above.
   int validate(const Session &session, const Hit *hits, u32 count, bool *valid) {
     auto &mem = env_.memory();
     mem.begin_wave();
     if (!env_.mutant(Mutant::kValidateWithoutAcquire)) {
       claims_.flush_into_wave();
       PoolOffset entry[kWaveKeys];
-      for (u32 i = 0; i < count; ++i) entry[i] = entry_at(session, hits[i].entry);
-      flush_groups(mem, entry, count, 1);
+      u32 n = 0;
+      for (u32 i = 0; i < count; ++i) {
+        if (of_session(session, hits[i])) entry[n++] = entry_at(session, hits[i].entry);
+      }
+      flush_groups(mem, entry, n, 1);
     }
     mem.end_wave();
     const ClaimView view = claims_.decode();
@@ -58,7 +63,7 @@ public:
       if (view.highest_active != session.epoch) return -EAGAIN;
     }
     for (u32 i = 0; i < count; ++i) {
-      valid[i] = hits[i].epoch == session.epoch &&
+      valid[i] = of_session(session, hits[i]) &&
                  (env_.mutant(Mutant::kValidateWithoutEntry) || still_there(session, hits[i]));
     }
     return 0;
@@ -322,6 +327,10 @@ private:
     hit.payload_bytes = entry.payload_lines() * kLineBytes;
     hit.address = entry.locator() * media::kLocatorUnit;
     hit.check_hash = entry.check_hash;
+  }
+
+  static bool of_session(const Session &session, const Hit &hit) {
+    return hit.epoch == session.epoch && hit.entry < session.entry_count();
   }
 
   bool still_there(const Session &session, const Hit &hit) {

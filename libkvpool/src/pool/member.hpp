@@ -58,7 +58,8 @@ public:
   // Gives everything back by leaving: LEFT proves this incarnation QUIET.
   void leave();
   // Renews the lease; accepts what was answered; reports to a new owner; serves notices.
-  // 0, -ESTALE when this incarnation is dead.
+  // 0, -ESTALE when this incarnation is dead; -ENOTUNIQ: it is, because another host uses this
+  // one's id, so no other may follow it.
   int tick();
 
   // The heartbeat alone; an owner's serving loop calls it for its own member.

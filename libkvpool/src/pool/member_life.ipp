@@ -283,7 +283,7 @@ int Member<Env>::tick() {
   std::lock_guard guard(mutex_, std::adopt_lock);
   if (!host_.beat(options_.host, options_.host_identity)) {
     lease_.kill();
-    return -ESTALE;
+    return -ENOTUNIQ;
   }
   const u64 now = env_.now_ns();
   const u64 deadline = now + 50 * kMs;

@@ -64,6 +64,7 @@ void Async::stop() {
   {
     std::lock_guard guard(mutex_);
     stopping_ = true;
+    for (Operation *op : running_) op->cancelled_.store(true, std::memory_order_relaxed);
     while (Operation *op = queue_.pop()) finish(*op, -ECANCELED);
   }
   work_.notify_all();
@@ -79,6 +80,7 @@ int Async::ready() {
   const QuietThreads quiet;
   try {
     threads_.reserve(workers_);
+    running_.reserve(workers_);
     while (threads_.size() < workers_) threads_.emplace_back([this] { work(); });
   } catch (const std::bad_alloc &) {
     return threads_.empty() ? -ENOMEM : 0;
@@ -95,9 +97,11 @@ void Async::work() {
     Operation *op = queue_.pop();
     if (op == nullptr) return;
     op->state_ = Operation::State::kRunning;
+    running_.push_back(op);
     lock.unlock();
     const int result = op->body_(op->deadline_ns_, op->cancelled_);
     lock.lock();
+    std::erase(running_, op);
     finish(*op, result);
   }
 }

@@ -92,6 +92,7 @@ private:
   std::condition_variable ended_;  // an operation ended
   List queue_;
   List completions_;
+  std::vector<Operation *> running_;  // one for each thread at most
   bool stopping_ = false;
   u32 workers_ = 0;
   int event_fd_ = -1;

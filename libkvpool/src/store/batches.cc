@@ -84,17 +84,38 @@ int lookup_prefix(Namespace &ns, const Key *keys, u64 count, bool all, pool::Hit
   return result;
 }
 
+namespace {
+
+int put_some(Namespace &ns, std::span<PutBlock> blocks, u64 deadline,
+             const std::atomic<bool> *cancelled) {
+  Context &context = ns.context();
+  auto scratch = context.scratch().take();
+  std::shared_lock life(context.life());
+  return context.store().put(ns.ref(), blocks, deadline, cancelled, *scratch);
+}
+
+// What is posted to an owner waits for its answer, so nothing is posted to one that is not there:
+// waiting for one ends soon when cancelled.
+int put_cancellable(Namespace &ns, std::span<PutBlock> blocks, u64 deadline,
+                    const std::atomic<bool> &cancelled) {
+  for (PutBlock &block : blocks) block.status = BlockStatus::kUntried;
+  for (u64 done = 0; done < blocks.size(); done += kPutWindow) {
+    if (int err = ns.context().await_owner(deadline, cancelled)) return err;
+    const u64 n = std::min<u64>(kPutWindow, blocks.size() - done);
+    if (int err = put_some(ns, blocks.subspan(done, n), deadline, &cancelled)) return err;
+  }
+  return 0;
+}
+
+}  // namespace
+
 int put_batch(Namespace &ns, std::span<PutBlock> blocks, u64 deadline,
               const std::atomic<bool> *cancelled) {
   Context &context = ns.context();
   ContextCounters &counters = context.counters();
   ContextCounters::add(counters.puts, blocks.size());
-  int err = 0;
-  {
-    auto scratch = context.scratch().take();
-    std::shared_lock life(context.life());
-    err = context.store().put(ns.ref(), blocks, deadline, cancelled, *scratch);
-  }
+  const int err = cancelled == nullptr ? put_some(ns, blocks, deadline, nullptr)
+                                      : put_cancellable(ns, blocks, deadline, *cancelled);
   for (const PutBlock &block : blocks) {
     switch (block.status) {
       case BlockStatus::kOk:
@@ -114,13 +135,15 @@ int put_batch(Namespace &ns, std::span<PutBlock> blocks, u64 deadline,
 namespace {
 
 // A damaged block misleads nobody for long: whoever finds it removes it, by the version seen.
-void remove_damaged(Namespace &ns, const GetBlock &block, u64 deadline) {
+void remove_damaged(Namespace &ns, const GetBlock &block, u64 deadline,
+                    const std::atomic<bool> *cancelled) {
   Context &context = ns.context();
   media::Entry entry;
   const pool::Session &session = *context.member().session();
   context.log(LogLevel::kError, "a block does not match its checks: entry " +
                                     std::to_string(block.hit.entry) + ", version " +
-                                    std::to_string(block.hit.version) + "; removing it");
+                                    std::to_string(block.hit.version) +
+                                    (context.read_only() ? "" : "; removing it"));
   if (context.read_only() || block.hit.entry >= session.entry_count()) return;
   context.env().memory().acquire(context.member().reader().entry_at(session, block.hit.entry),
                                  kLineBytes);
@@ -128,10 +151,12 @@ void remove_damaged(Namespace &ns, const GetBlock &block, u64 deadline) {
   if (entry.version != block.hit.version) return;
   Key key;
   std::copy(std::begin(entry.key), std::end(entry.key), key.w);
+  if (cancelled != nullptr && context.await_owner(deadline, *cancelled) != 0) return;
   context.member().remove(key, block.hit.version, deadline);
 }
 
-void count_gets(Namespace &ns, std::span<const GetBlock> blocks, u64 deadline) {
+void count_gets(Namespace &ns, std::span<const GetBlock> blocks, u64 deadline,
+                const std::atomic<bool> *cancelled) {
   ContextCounters &counters = ns.context().counters();
   ContextCounters::add(counters.gets, blocks.size());
   for (const GetBlock &block : blocks) {
@@ -143,7 +168,7 @@ void count_gets(Namespace &ns, std::span<const GetBlock> blocks, u64 deadline) {
       case BlockStatus::kStale: ContextCounters::add(counters.get_stale, 1); break;
       case BlockStatus::kCorrupt:
         ContextCounters::add(counters.get_corrupt, 1);
-        remove_damaged(ns, block, deadline);
+        remove_damaged(ns, block, deadline, cancelled);
         break;
       default: break;
     }
@@ -164,7 +189,7 @@ int get_batch(Namespace &ns, std::span<GetBlock> blocks, u64 deadline,
     auto scratch = ns.context().scratch().take();
     err = ns.context().store().get(ns.ref(), blocks, options_of(ns, deadline, cancelled), *scratch);
   }
-  count_gets(ns, blocks, deadline);
+  count_gets(ns, blocks, deadline, cancelled);
   return err;
 }
 
@@ -176,22 +201,47 @@ int get_rows(Namespace &ns, std::span<GetBlock> blocks, const transfer::RowsPlan
     err = ns.context().store().get_rows(ns.ref(), blocks, plan, options_of(ns, deadline, nullptr),
                                         *scratch);
   }
-  count_gets(ns, blocks, deadline);
+  count_gets(ns, blocks, deadline, nullptr);
   return err;
 }
 
-int remove_batch(Namespace &ns, const Key *keys, u64 count, u64 deadline) {
-  int removed = 0;
-  for (u64 i = 0; i < count; ++i) {
-    const int err = ns.context().member().remove(keys[i], 0, deadline);
-    if (err == 0) {
-      ++removed;
-    } else if (err != -ENOENT) {
-      return removed > 0 ? removed : err;
-    }
+namespace {
+
+// A removal names the version seen (proto 12): sent again to a new owner, it removes nothing that
+// was put in between. Where a lookup sees no versions nothing can be put either, or the owner alone
+// can tell what is there: any version.
+bool may_be_there(const pool::Hit &hit) {
+  return hit.presence == pool::Presence::kHit || hit.reason == pool::MissReason::kBypassed ||
+         hit.reason == pool::MissReason::kUnreadable;
+}
+
+int remove_seen(Context &context, const Key *keys, const pool::Hit *hits, u32 count, u64 deadline,
+                int &removed) {
+  for (u32 i = 0; i < count; ++i) {
+    if (!may_be_there(hits[i])) continue;
+    const u64 version = hits[i].presence == pool::Presence::kHit ? hits[i].version : 0;
+    const int err = context.member().remove(keys[i], version, deadline);
+    if (err == 0) ++removed;
+    const bool replaced = err == -ESTALE && context.member().alive();  // what was seen is gone
+    if (err != 0 && err != -ENOENT && !replaced) return err;
   }
-  ContextCounters::add(ns.context().counters().removes, static_cast<u64>(removed));
-  return removed;
+  return 0;
+}
+
+}  // namespace
+
+int remove_batch(Namespace &ns, const Key *keys, u64 count, u64 deadline) {
+  Context &context = ns.context();
+  auto scratch = context.scratch().take();
+  int removed = 0, err = 0;
+  for (u64 done = 0; done < count && err == 0; done += kScratchBlocks) {
+    const u32 n = static_cast<u32>(std::min<u64>(kScratchBlocks, count - done));
+    pool::Hit *hits = scratch->hits.data();
+    err = context.member().lookup(ns.ref(), keys + done, n, {}, hits);
+    if (err == 0) err = remove_seen(context, keys + done, hits, n, deadline, removed);
+  }
+  ContextCounters::add(context.counters().removes, static_cast<u64>(removed));
+  return removed > 0 ? removed : err;
 }
 
 }  // namespace kvpool::store

@@ -72,7 +72,15 @@ int Context::start(const char *address, std::string *why) {
   {
     const QuietThreads quiet;
     keeper_ = std::thread([this] { keep(); });
-    if (options_.embedded_owner) server_ = std::thread([this] { serve(0, nullptr); });
+    if (options_.embedded_owner) {
+      server_ = std::thread([this] {
+        try {
+          serve(0, nullptr);
+        } catch (...) {  // most likely no memory: another process may take over
+          log_plain("serving ended: out of memory, or an exception");
+        }
+      });
+    }
   }
   if (options_.embedded_owner) {
     const int owner = wait_owner(deadline_of(options_.deadline_ns));
@@ -104,6 +112,16 @@ int Context::open_memory(const char *text, std::string *why) {
     return fail(why, err, address_ + ": " + said);
   }
   geometry_ = superblock.geometry;
+  if (!options_.read_only) {
+    if (media::may_write(geometry_, &said) != 0) {
+      return fail(why, -ENOTSUP, address_ + ": " + said);
+    }
+  }
+  u64 uuid[2];
+  std::memcpy(uuid, geometry_.uuid, sizeof uuid);
+  u64 life = geometry_.nonce ^ uuid[0] ^ uuid[1];
+  life ^= life >> 32;
+  life_tag_ = static_cast<u16>(life ^ life >> 16);
   if (backend_->host_id() >= geometry_.host_count) {
     return fail(why, -EINVAL,
                 address_ + ": host id " + std::to_string(backend_->host_id()) +
@@ -204,15 +222,45 @@ TicketScope Context::scope() {
 
 // ---- the keeper ---------------------------------------------------------------------------------
 
-// Renews the lease often enough that one late wake-up costs nothing.
+// Renews the lease often enough that one late wake-up costs nothing. An exception (no memory) may
+// have left a request half made: this incarnation counts as lost.
 void Context::keep() {
+  bool lost = false;
   const u64 every = std::clamp<u64>(geometry_.lease_ms / 40, 10, 100);
   std::unique_lock lock(keeper_mutex_);
   while (
       !keeper_wake_.wait_for(lock, std::chrono::milliseconds(every), [this] { return closing_; })) {
     lock.unlock();
-    if (!gone_.load() && member_->tick() == -ESTALE) rejoin();
+    try {
+      if (!gone_.load()) keep_once(lost);
+    } catch (...) {
+      lost = true;
+      log_plain("the lease's keeper ran out of memory, or met an exception: joining anew");
+    }
     lock.lock();
+  }
+}
+
+void Context::keep_once(bool &lost) {
+  const int err = lost ? -ESTALE : member_->tick();
+  if (err == -ENOTUNIQ) {  // proto 6: fatal; a new incarnation would share its lines as well
+    host_id_lost_.store(true);
+    gone_.store(true);
+    std::string said;
+    explain(-ESTALE, &said);
+    log(LogLevel::kError, said);
+    return;
+  }
+  if (err == -ESTALE) rejoin();
+  lost = false;
+}
+
+void Context::log_plain(const char *text) noexcept {
+  try {
+    if (!options_.log) return;
+    std::lock_guard guard(log_mutex_);
+    options_.log(LogLevel::kError, text);
+  } catch (...) {  // nobody is left to tell
   }
 }
 
@@ -240,7 +288,8 @@ void Context::rejoin() {
 // ---- serving ------------------------------------------------------------------------------------
 
 bool Context::serving_over(u64 until_ns) const {
-  return stop_serving_.load() || (until_ns != 0 && monotonic_ns() >= until_ns);
+  return stop_serving_.load() || host_id_lost_.load() ||
+         (until_ns != 0 && monotonic_ns() >= until_ns);
 }
 
 int Context::take_standby(u32 &ret_slot) {
@@ -254,10 +303,45 @@ int Context::take_standby(u32 &ret_slot) {
   return -EUSERS;
 }
 
+namespace {
+
+// Runs `f` at the end of the scope, whatever ends it.
+template <class F>
+class AtEnd {
+public:
+  explicit AtEnd(F f) : f_(std::move(f)) {}
+  ~AtEnd() { f_(); }
+  AtEnd(const AtEnd &) = delete;
+  AtEnd &operator=(const AtEnd &) = delete;
+
+private:
+  F f_;
+};
+
+}  // namespace
+
 int Context::serve(u64 until_ns, std::string *why) {
   if (options_.read_only) return fail(why, -EROFS, address_ + ": opened read-only");
   if (serving_.exchange(true)) return fail(why, -EBUSY, address_ + ": this context serves already");
-  const bool embedded = why == nullptr;  // nobody to tell: keep trying
+  int result = 0;
+  {
+    const AtEnd over([this] {
+      serving_.store(false);
+      stop_serving_.store(false);
+    });
+    const bool embedded = why == nullptr;  // nobody to tell: keep trying
+    result = serve_rounds(until_ns, embedded);
+  }
+  if (result == 0) return 0;
+  log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
+  if (result == -EUSERS) {
+    return fail(why, result, address_ + ": no standby slot or no member slot is free");
+  }
+  return explain(result, why);
+}
+
+// Stands by and serves, again and again, until the end.
+int Context::serve_rounds(u64 until_ns, bool embedded) {
   int result = 0;
   while (result == 0 && !serving_over(until_ns)) {
     u32 slot = 0;
@@ -269,36 +353,44 @@ int Context::serve(u64 until_ns, std::string *why) {
       env_->sleep_ns(200 * kMillisecond);
       continue;
     }
-    while (!serving_over(until_ns) && !owner_gone(slot)) env_->sleep_ns(20 * kMillisecond);
-    if (!serving_over(until_ns)) {
-      Member member(*env_, geometry_);
-      pool::MemberOptions how;
-      how.host = backend_->host_id();
-      how.pid = static_cast<u32>(getpid());
-      how.standby_slot = static_cast<u8>(slot);
-      how.name = "owner";
-      result = member.join(how);
-      if (result == 0) {
-        Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
-        result = owner.take_over(slot);
-        if (result == 0) result = serve_once(owner, until_ns);
-        member.leave();
-      }
-    }
-    env_->unlock(pool::LockKind::kStandby, slot);
+    result = serve_round(slot, until_ns);
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
       result = member_->claims().read().gone ? -EIDRM : 0;
       env_->sleep_ns(env_->random() % (20 * kMillisecond));
     }
   }
-  serving_.store(false);
-  stop_serving_.store(false);
-  if (result == 0) return 0;
-  log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
-  if (result == -EUSERS) {
-    return fail(why, result, address_ + ": no standby slot or no member slot is free");
+  return result == 0 && host_id_lost_.load() ? -ESTALE : result;
+}
+
+// The mirror's memory, while there is time. Without it the take-over asks again, and waits for it.
+void Context::prepare(Owner &owner) {
+  try {
+    owner.prepare();
+  } catch (const std::bad_alloc &) {
+    log(LogLevel::kWarning, address_ + ": no memory yet to take over with");
   }
-  return explain(result, why);
+}
+
+// One turn as the holder of a standby slot: waits until the owner is gone, takes over, serves. What
+// ends it, an exception as well, gives back the slot and leaves.
+int Context::serve_round(u32 slot, u64 until_ns) {
+  const AtEnd free_slot([&] { env_->unlock(pool::LockKind::kStandby, slot); });
+  Member member(*env_, geometry_);
+  Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
+  for (bool prepared = false; !serving_over(until_ns) && !owner_gone(slot); prepared = true) {
+    if (!prepared) prepare(owner);
+    env_->sleep_ns(20 * kMillisecond);
+  }
+  if (serving_over(until_ns)) return 0;
+  pool::MemberOptions how;
+  how.host = backend_->host_id();
+  how.pid = static_cast<u32>(getpid());
+  how.standby_slot = static_cast<u8>(slot);
+  how.name = "owner";
+  if (int err = member.join(how)) return err;
+  const AtEnd leave([&] { member.leave(); });
+  const int err = owner.take_over(slot);
+  return err == 0 ? serve_once(owner, until_ns) : err;
 }
 
 // In the serving thread: every decision becomes an event.
@@ -323,6 +415,17 @@ void Context::on_decision(void *context, const pool::DecisionEvent &decision) {
 // Serves until the end, or until this owner is outbid (-ESTALE).
 int Context::serve_once(Owner &owner, u64 until_ns) {
   ContextCounters::add(counters_.takeovers, 1);
+  int result = -ENOMEM;  // what an exception leaves
+  const AtEnd over([&] {
+    prctl(PR_SET_TIMERSLACK, 0ul);
+    owner.stop();
+    events_.close();
+    if (result != 0 && !member_->claims().read().gone) return;
+    try {
+      EventLog::remove(geometry_.uuid);
+    } catch (const std::bad_alloc &) {  // its name stays; the next owner makes it anew
+    }
+  });
   if (const int err = events_.open(geometry_.uuid, owner.epoch())) {
     log(LogLevel::kWarning, std::string("no events: ") + std::strerror(-err));
   }
@@ -330,7 +433,7 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
   prctl(PR_SET_TIMERSLACK, 1'000ul);  // short sleeps are meant; 0 would be the default of 50 us
   constexpr u64 kNumbersEvery = 10 * kMillisecond;
   u64 numbers_due = 0;
-  int result = 0;
+  int ended = 0;
   for (u64 steps = 0;; ++steps) {
     if (steps % 64 == 0) {
       const u64 now = monotonic_ns();
@@ -342,7 +445,7 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
     }
     const int served = owner.step();
     if (served < 0) {
-      result = served;
+      ended = served;
       break;
     }
     if (served > 0) continue;
@@ -351,16 +454,12 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
       steps |= 63;  // slow steps look at the end each time
     }
   }
-  prctl(PR_SET_TIMERSLACK, 0ul);
   publish_owner_numbers(owner);
-  owner.stop();
-  const bool over = result == 0 || member_->claims().read().gone;
-  if (over) EventLog::remove(geometry_.uuid);
-  events_.close();
-  // What it did stays to be read; what it owned is another's from now on.
-  std::lock_guard guard(numbers_mutex_);
-  numbers_.free_bytes = numbers_.entries = 0;
-  return result;
+  if (ended != 0) {  // what it did stays to be read; what it owned is another's by now
+    std::lock_guard guard(numbers_mutex_);
+    numbers_.free_bytes = numbers_.entries = 0;
+  }
+  return result = ended;
 }
 
 void Context::publish_owner_numbers(const Owner &owner) {
@@ -368,6 +467,9 @@ void Context::publish_owner_numbers(const Owner &owner) {
   numbers_.stats = owner.stats();
   numbers_.epoch = owner.epoch();
   numbers_.free_bytes = owner.space().free_bytes();
+  numbers_.entries = 0;
+  const pool::IndexMirror &index = owner.index();
+  for (u32 ns = 0; ns < index.lists(); ++ns) numbers_.entries += index.list_count(ns);
   numbers_valid_ = true;
 }
 
@@ -437,6 +539,25 @@ int Context::wait_owner(u64 deadline) {
   }
 }
 
+int Context::await_owner(u64 deadline, const std::atomic<bool> &cancelled) {
+  for (;;) {
+    if (cancelled.load(std::memory_order_relaxed)) return -ECANCELED;
+    const int state = owner_state();
+    if (state == 1) return 0;
+    if (state < 0) return state == -EIDRM ? -ESTALE : state;
+    if (monotonic_ns() >= deadline) return -EAGAIN;
+    env_->sleep_ns(2 * kMillisecond);
+  }
+}
+
+int Context::check_room(u64 payload_bytes, std::string *why) {
+  const u64 room = member_->session()->regions.payload_bytes();
+  if (payload_bytes <= room) return 0;
+  return fail(why, -EMSGSIZE,
+              address_ + ": a block of " + std::to_string(payload_bytes) +
+                  " bytes is larger than this store, which holds " + std::to_string(room));
+}
+
 int Context::open_events(u64 from, EventReader &ret_reader, std::string *why) {
   const int owner = owner_state();
   if (owner < 0) return explain(owner, why);
@@ -467,6 +588,12 @@ int Context::explain(int err, std::string *why) {
   }
   switch (err) {
     case -ESTALE:
+      if (host_id_lost_.load()) {
+        return fail(why, -EADDRINUSE,
+                    address_ + ": another machine uses host id " +
+                        std::to_string(backend_->host_id()) +
+                        " as well; close this, and give one of them another by host=N");
+      }
       if (gone_.load() || member_->claims().read().gone) {
         return fail(why, -EIDRM, address_ + ": the store was formatted anew; open it again");
       }

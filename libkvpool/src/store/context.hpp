@@ -145,6 +145,13 @@ public:
   int owner_state();
   // Waits for one.
   int wait_owner(u64 deadline);
+  // The same for who may be cancelled: 0 when one serves, -ECANCELED, -EAGAIN, -errno.
+  int await_owner(u64 deadline, const std::atomic<bool> &cancelled);
+
+  // Marks records of look-ups, so that one of another store or life is not taken for ours.
+  u16 life_tag() const { return life_tag_; }
+  // Whether a block of so many bytes fits this store at all. 0, -EMSGSIZE.
+  int check_room(u64 payload_bytes, std::string *why);
 
   // What a failing call should say: turns the pool's errors into those of the API, with the reason.
   // `waited`: the call ran to its deadline.
@@ -170,7 +177,12 @@ private:
   int join(std::string *why);
   bool host_id_taken();
   void keep();
+  void keep_once(bool &lost);
   void rejoin();
+  void log_plain(const char *text) noexcept;
+  int serve_rounds(u64 until_ns, bool embedded);
+  int serve_round(u32 slot, u64 until_ns);
+  void prepare(Owner &owner);
   int serve_once(Owner &owner, u64 until_ns);
   static void on_decision(void *context, const pool::DecisionEvent &decision);
   int take_standby(u32 &ret_slot);
@@ -197,12 +209,14 @@ private:
   std::shared_mutex life_;
   std::mutex log_mutex_;
   u64 host_stamp_ = 0;
+  u16 life_tag_ = 0;
 
   std::thread keeper_;
   std::mutex keeper_mutex_;
   std::condition_variable keeper_wake_;
   bool closing_ = false;
   std::atomic<bool> gone_{false};
+  std::atomic<bool> host_id_lost_{false};  // another host uses this one's id: gone for good
 
   std::thread server_;
   std::atomic<bool> serving_{false};

@@ -51,6 +51,7 @@ int look(const backend::Address &address, Found &ret, std::string *why) {
   ret.store = err == 0;
   if (ret.store) std::memcpy(ret.uuid, superblock.geometry.uuid, sizeof ret.uuid);
   ret.unknown = err != 0 && err != -ENODATA;
+  if (ret.store && media::may_write(superblock.geometry, nullptr) != 0) ret.unknown = true;
   ret.something |= ret.store || ret.unknown;
   backend->locks().any_elsewhere(backend::LockKind::kMember, 0, media::kMaxMembers, ret.lived_in);
   if (!ret.lived_in) {

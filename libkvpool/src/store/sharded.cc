@@ -54,14 +54,14 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
                     " shards of whole lines of 64 bytes");
   }
   std::shared_lock life(context.life());
-  std::vector<pool::Block> blocks(count);
+  std::vector<pool::Block> blocks(count);  // all memory first: what is reserved has no other owner
+  std::vector<TicketWire> wires(count);
+  std::vector<std::pair<u32, u64>> taken;
+  taken.reserve(count);
   const int err = context.store().reserve(payload_bytes, shards, static_cast<u32>(count), deadline,
                                           blocks.data());
   if (err) return err;
   const TicketScope scope = context.scope();
-  std::vector<TicketWire> wires(count);
-  std::vector<std::pair<u32, u64>> taken;
-  taken.reserve(count);
   for (u64 i = 0; i < count; ++i) {
     Reservation r;
     r.key = keys[i];
@@ -167,6 +167,36 @@ int ready_publication(Context &context, const Reservation &r, Scratch &scratch,
 
 }  // namespace
 
+namespace {
+
+// Reservations while their publication is made: no other thread finds them. What was not posted
+// goes back to its table.
+class Lent {
+public:
+  Lent(Reservations &table, const std::vector<Ticket> &tickets)
+      : table_(table), tickets_(tickets) {}
+  ~Lent() {
+    for (u64 i = 0; i < count_; ++i) table_.give_back(tickets_[i].slot, tickets_[i].generation);
+  }
+  Lent(const Lent &) = delete;
+  Lent &operator=(const Lent &) = delete;
+
+  // The next one, in the order of the tickets.
+  bool lend(Reservation &ret) {
+    if (!table_.lend(tickets_[count_].slot, tickets_[count_].generation, ret)) return false;
+    ++count_;
+    return true;
+  }
+  void end(u64 i) { table_.end(tickets_[i].slot, tickets_[i].generation); }
+
+private:
+  Reservations &table_;
+  const std::vector<Ticket> &tickets_;
+  u64 count_ = 0;
+};
+
+}  // namespace
+
 int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadline,
                    BlockStatus *ret_status, std::string *why) {
   Context &context = ns.context();
@@ -189,9 +219,10 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
       return fail(why, -EINVAL, "publish: a ticket of another namespace");
     }
   }
+  Lent lent(context.reservations(), tickets);
   for (u64 i = 0; i < count; ++i) {
     Reservation r;
-    if (!context.reservations().find(tickets[i].slot, tickets[i].generation, r)) {
+    if (!lent.lend(r)) {
       return fail(why, -EKEYEXPIRED, "publish: this reservation was aborted or lost meanwhile");
     }
     publications[i] = pool::Publication{};
@@ -215,8 +246,7 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
     published += result == 0;
     if (ret_status[i] == BlockStatus::kStale) ns.note_cleared();
     if (ret_status[i] == BlockStatus::kDoubt) ContextCounters::add(context.counters().doubts, 1);
-    Reservation gone;
-    context.reservations().take(tickets[i].slot, tickets[i].generation, gone);
+    lent.end(i);
   }
   return tried == 0 && err != 0 ? context.explain(err, why) : published;
 }

@@ -85,6 +85,8 @@ struct ShardTarget {
 
 inline constexpr u32 kBatchMax = 1024;
 inline constexpr u32 kPutWindow = 32;  // blocks that are written before they are published together
+// How long a call that may be cancelled waits before it looks whether it was.
+inline constexpr u64 kCancelSliceNs = 50'000'000;
 inline constexpr int kReadAttempts = 4;  // copies that a moving block may cost before it is stale
 
 template <pool::PoolEnv Env>
@@ -109,7 +111,7 @@ public:
              blocks[done + n].payload_bytes == blocks[done].payload_bytes) {
         ++n;
       }
-      const int tried = put_window(ns, blocks.subspan(done, n), deadline, scratch);
+      const int tried = put_window(ns, blocks.subspan(done, n), deadline, cancelled, scratch);
       if (tried < 0) return tried;
       done += static_cast<u32>(tried);
     }
@@ -202,14 +204,29 @@ private:
     return o.cancelled && o.cancelled->load(std::memory_order_relaxed) ? -ECANCELED : -ETIMEDOUT;
   }
 
+  // Waits by a call that may be made again, a slice at a time, so that cancelling ends it soon.
+  template <class Call>
+  int in_slices(u64 deadline, const std::atomic<bool> *cancelled, Call &&call) {
+    if (cancelled == nullptr) return call(deadline);
+    for (;;) {
+      if (cancelled->load(std::memory_order_relaxed)) return -ECANCELED;
+      const int got = call(std::min(deadline, env_.now_ns() + kCancelSliceNs));
+      if (got != -EAGAIN && got != -ETIMEDOUT) return got;
+      if (env_.now_ns() >= deadline) return got;
+    }
+  }
+
   // ---- put --------------------------------------------------------------------------------------
 
   // reserve, write, drain, publish (proto 9). How many of the first blocks were tried, or an error.
-  int put_window(pool::NsRef ns, std::span<PutBlock> blocks, u64 deadline, Scratch &scratch) {
+  int put_window(pool::NsRef ns, std::span<PutBlock> blocks, u64 deadline,
+                 const std::atomic<bool> *cancelled, Scratch &scratch) {
     const media::BlockShape shape = media::block_shape(blocks[0].payload_bytes, 1);
     pool::Block reserved[kPutWindow];
-    const int got = member_.reserve_some(shape.block_bytes(), static_cast<u32>(blocks.size()),
-                                         deadline, reserved);
+    const int got = in_slices(deadline, cancelled, [&](u64 until) {
+      return member_.reserve_some(shape.block_bytes(), static_cast<u32>(blocks.size()), until,
+                                  reserved);
+    });
     if (got == -ENOSPC) {
       blocks[0].status = BlockStatus::kFull;
       blocks[0].error = -ENOSPC;

@@ -12,6 +12,7 @@
 namespace kvpool::store {
 
 // A table of slots that are taken, looked up with the generation they were taken with, and freed.
+// One that is lent is found by nobody until it is given back, or ended.
 template <class T>
 class SlotTable {
 public:
@@ -26,7 +27,7 @@ public:
     if (free_.empty()) return false;
     ret_slot = free_.back();
     free_.pop_back();
-    slots_[ret_slot] = {generation, true, value};
+    slots_[ret_slot] = {generation, true, false, value};
     return true;
   }
 
@@ -46,11 +47,30 @@ public:
     return true;
   }
 
+  bool lend(u32 slot, u64 generation, T &ret_value) {
+    std::lock_guard guard(mutex_);
+    if (!matches(slot, generation)) return false;
+    ret_value = slots_[slot].value;
+    slots_[slot].lent = true;
+    return true;
+  }
+  // Of a slot that was ended meanwhile: nothing.
+  void give_back(u32 slot, u64 generation) {
+    std::lock_guard guard(mutex_);
+    if (slots_[slot].used && slots_[slot].generation == generation) slots_[slot].lent = false;
+  }
+  void end(u32 slot, u64 generation) {
+    std::lock_guard guard(mutex_);
+    if (!slots_[slot].used || slots_[slot].generation != generation) return;
+    slots_[slot].used = slots_[slot].lent = false;
+    free_.push_back(slot);
+  }
+
   void clear() {
     std::lock_guard guard(mutex_);
     for (u32 i = 0; i < slots_.size(); ++i) {
       if (!slots_[i].used) continue;
-      slots_[i].used = false;
+      slots_[i].used = slots_[i].lent = false;
       free_.push_back(i);
     }
   }
@@ -64,10 +84,12 @@ private:
   struct Slot {
     u64 generation = 0;
     bool used = false;
+    bool lent = false;
     T value{};
   };
   bool matches(u32 slot, u64 generation) const {
-    return slot < slots_.size() && slots_[slot].used && slots_[slot].generation == generation;
+    return slot < slots_.size() && slots_[slot].used && !slots_[slot].lent &&
+           slots_[slot].generation == generation;
   }
 
   std::mutex mutex_;
