@@ -242,7 +242,7 @@ struct kvpool_format_opts {
   uint32_t block_bytes;
   /* room for an index this many times as large (default 1; 4 from 1 TiB on) */
   uint32_t index_growth;
-  /* at most 4,096 (default: 64 below 256 MiB, 256 below 64 GiB, 1,024 from there on) */
+  /* table lines: 2^n, at most 4,096, one unused (64 below 256 MiB, 256 below 64 GiB, else 1,024) */
   uint32_t namespaces;
   uint32_t lease_ms;          /* (default 2,000) */
   /* how long an evicted block stays for reads that began earlier (default 20,000) */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making a store (proto 5): superblock FORMATTING, an empty area of standby slot 0, its claim,
-// READY. A template over the environment, so that the simulator formats its stores by the same
+// READY. A template over the environment, so that tests and measurements format by the same
 // code. The caller holds the format lock, and has decided that what was there may be lost.
 //
 // Lines and rings of hosts and members are zeroed: the life's nonce seeds every seal, so nothing of
