@@ -359,20 +359,3 @@ Test(pool_recovery, smallest_ring_serves_many_publications, .timeout = 30) {
   for (u64 k = 0; k < 100; ++k) cr_assert_eq(put_block(a, ns, k), 0);
   other.join();
 }
-
-// Guards: every try for a run, while the grace of the one before went on, emptied another one.
-Test(pool_recovery, one_run_does_not_evict_the_whole_pool, .timeout = 30) {
-  media::FormatOptions options = lease_of(1000);
-  options.grace_us = 40'000;
-  TestStore store(options);
-  ServingOwner owner(store, 1);
-  LiveMember a(store, 2);
-  const pool::NsRef ns = open_ns(a);
-  for (u64 k = 0; k < 1200; ++k) cr_assert_eq(put_block(a, ns, k), 0);  // more than fit
-  wait_ms(200);
-  const u64 before = owner->stats().evicted;
-  const u64 per_extent = store.geometry().extent_bytes() / (64 * 1024);
-  cr_assert_eq(put_block(a, ns, 5000, 15 << 20), 0);
-  cr_assert_leq(owner->stats().evicted - before, 10 * per_extent, "%lu",
-                owner->stats().evicted - before);
-}

@@ -166,7 +166,6 @@ private:
   u64 evict_neighbours(const media::Entry &of, u32 stamp);
   void evict_extent(u32 extent);
   void evict_for(u8 size_class, u32 run);
-  bool run_on_its_way(u32 run) const;
   void forget_grants(u64 elapsed_ns);
   void keep_free_ahead();
   void run_graces();
@@ -226,9 +225,6 @@ private:
   u64 next_pin_ = 1;
   u64 pin_bucket_ = 0;  // of pins_, looked at next for pins that have expired
   u64 grace_bytes_ = 0;
-  // Extents that were emptied for a run, and when their grace is over; no length: the oldest went.
-  u32 run_first_ = 0, run_length_ = 0;
-  u64 run_due_ns_ = 0;
   u64 granted_lately_ = 0;  // bytes
   bool serving_ = false;
   u32 reports_awaited_ = 0;

@@ -8,7 +8,6 @@ inline constexpr u32 kEvictTries = 512;      // unevictable entries passed over 
 inline constexpr u64 kGracesAhead = 3;       // free ahead of what a grace's time takes
 inline constexpr u32 kNeighbourShare = 16;  // neighbours this close in age go with an evicted block
 inline constexpr u32 kPinBuckets = 64;       // looked at in one go for pins that have expired
-inline constexpr u64 kRunSlackNs = 1'000'000;  // by which a grace is over without fail
 inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
 
 // The entry stops being visible. Its block stays out of use until clear_entry().
@@ -150,16 +149,6 @@ void Owner<Env>::evict_extent(u32 extent) {
   }
 }
 
-// Whether extents are being emptied that will serve a run of this length, unless others get them.
-template <PoolEnv Env>
-bool Owner<Env>::run_on_its_way(u32 run) const {
-  if (env_.now_ns() >= run_due_ns_ || (run_length_ != 0 && run_length_ < run)) return false;
-  for (u32 x = run_first_; x < run_first_ + run_length_; ++x) {
-    if (!space_.owner_held(x)) return false;
-  }
-  return true;
-}
-
 // A grant found nothing: make room of the right shape. For blocks of a class some extent's worth of
 // the oldest; when the free space is all of other classes, and for runs, whole extents.
 template <PoolEnv Env>
@@ -167,8 +156,7 @@ void Owner<Env>::evict_for(u8, u32 run) {
   if (pins_awaited_ > 0) return;
   const u32 length = std::max(1u, run);
   const u64 room = space_.regions().extent_bytes() * length;
-  if (run == 0 ? grace_bytes_ >= room : run_on_its_way(run)) return;
-  const u64 due = env_.now_ns() + u64{geo_.grace_us} * 1000 + kRunSlackNs;
+  if (run == 0 && grace_bytes_ >= room) return;  // enough is on its way
   u32 best = SpaceMap::kNone;
   u64 best_stamp = ~u64{0};
   for (u32 i = 0; i < kExtentSamples; ++i) {
@@ -190,11 +178,6 @@ void Owner<Env>::evict_for(u8, u32 run) {
     if (!usable || draining || newest >= best_stamp) continue;
     best_stamp = newest;
     best = first;
-  }
-  if (run != 0) {
-    run_first_ = best == SpaceMap::kNone ? 0 : best;
-    run_length_ = best == SpaceMap::kNone ? 0 : length;
-    run_due_ns_ = due;
   }
   if (best == SpaceMap::kNone) {
     evict_oldest(room);
