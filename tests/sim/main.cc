@@ -48,8 +48,13 @@ constexpr u64 kMarkSeeds = 1'000;     // from here on every mark must have been 
 // Not due in a smoke run: a claim damaged beyond what a crash leaves, and two windows of a few
 // steps that a thousand seeds do not always strike. Longer runs are to hit them
 // (Documentation/status.md).
-constexpr std::string_view kRareMarks[] = {"claim_jump", "doubt_of_hidden", "get_stale",
-                                            "validate_again"};
+constexpr std::string_view kRareMarks[] = {"claim_jump",
+                                           "doubt_of_hidden",
+                                           "get_stale",
+                                           "validate_again",
+                                           "claims_reread",
+                                           "get_corrupt",
+                                           "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 
 int usage(const std::string &text) {
