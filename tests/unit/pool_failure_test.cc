@@ -10,13 +10,6 @@ using namespace kvpool::test;
 
 namespace {
 
-media::FormatOptions short_lease() {
-  media::FormatOptions options;
-  options.lease_ms = 300;
-  options.grace_us = 500;
-  return options;
-}
-
 // Waits until no member holds an extent, as far as the owner knows.
 bool all_extents_free(Owner &owner, u32 members, int ms) {
   for (int i = 0; i < ms; ++i) {
@@ -31,7 +24,7 @@ bool all_extents_free(Owner &owner, u32 members, int ms) {
 }  // namespace
 
 Test(pool_failure, killed_member_returns_what_it_held, .timeout = 30) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   ServingOwner owner(store, 1);
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);
@@ -49,7 +42,7 @@ Test(pool_failure, killed_member_returns_what_it_held, .timeout = 30) {
 }
 
 Test(pool_failure, member_that_leaves_returns_at_once, .timeout = 30) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   ServingOwner owner(store, 1);
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);
@@ -62,7 +55,7 @@ Test(pool_failure, member_that_leaves_returns_at_once, .timeout = 30) {
 }
 
 Test(pool_failure, stopped_member_is_dead_for_ever_and_its_extents_are_tainted, .timeout = 30) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   ServingOwner owner(store, 1);
   LiveMember a(store, 2), b(store, 3);
   const pool::NsRef ns = open_ns(a);
@@ -85,7 +78,7 @@ Test(pool_failure, stopped_member_is_dead_for_ever_and_its_extents_are_tainted, 
 }
 
 Test(pool_failure, next_owner_knows_every_published_block, .timeout = 30) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   auto owner = std::make_unique<ServingOwner>(store, 1);
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);
@@ -108,7 +101,7 @@ Test(pool_failure, next_owner_knows_every_published_block, .timeout = 30) {
 }
 
 Test(pool_failure, owner_that_stops_is_outbid_and_its_answers_do_not_count, .timeout = 30) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   ServingOwner first(store, 1, 0);
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);
@@ -127,7 +120,7 @@ Test(pool_failure, owner_that_stops_is_outbid_and_its_answers_do_not_count, .tim
 }
 
 Test(pool_failure, puts_without_an_owner_end_by_their_deadline, .timeout = 30) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   LiveMember a(store, 2);
   pool::Block block;
   const u64 start = a.in(0);
@@ -136,7 +129,7 @@ Test(pool_failure, puts_without_an_owner_end_by_their_deadline, .timeout = 30) {
 }
 
 Test(pool_failure, full_store_says_so_when_nothing_may_go, .timeout = 30) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   ServingOwner owner(store, 1);
   LiveMember a(store, 2);
   std::vector<pool::Block> blocks(4096);
@@ -153,7 +146,7 @@ Test(pool_failure, full_store_says_so_when_nothing_may_go, .timeout = 30) {
 }
 
 Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout = 30) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   ServingOwner owner(store, 1);
   pool::MemberOptions options;
   options.group = 99;
@@ -177,7 +170,7 @@ Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout 
 
 // Guards: members that each waited for more while they held some stopped the store for good.
 Test(pool_failure, members_that_want_many_blocks_do_not_stop_each_other, .timeout = 60) {
-  TestStore store(short_lease());
+  TestStore store(lease_of(300));
   ServingOwner owner(store, 1);
   LiveMember a(store, 2), b(store, 3), c(store, 4), d(store, 5);
   const pool::NsRef ns = open_ns(a);

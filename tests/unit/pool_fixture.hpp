@@ -207,6 +207,25 @@ private:
   std::thread keeper_;
 };
 
+// Options of stores whose members may be given up, and blocks used again, soon.
+inline media::FormatOptions lease_of(u32 lease_ms) {
+  media::FormatOptions options;
+  options.lease_ms = lease_ms;
+  options.grace_us = 500;
+  return options;
+}
+
+inline void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+template <class F>
+bool within_ms(int ms, F done) {
+  for (int i = 0; i < ms; ++i) {
+    if (done()) return true;
+    wait_ms(1);
+  }
+  return done();
+}
+
 // Opens (or creates) a namespace named by one byte.
 inline pool::NsRef open_ns(LiveMember &member, u8 name = 1, u64 quota = 0) {
   media::NsOpenBody body{};

@@ -8,20 +8,8 @@
 using namespace kvpool;
 using namespace kvpool::test;
 
-namespace {
-
-media::FormatOptions quick() {
-  media::FormatOptions options;
-  options.grace_us = 500;
-  return options;
-}
-
-void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
-
-}  // namespace
-
 Test(pool_handover, a_removal_is_not_undone_by_a_doubt, .timeout = 30) {
-  TestStore store(quick());
+  TestStore store(lease_of(2000));
   auto owner = std::make_unique<ServingOwner>(store, 1);
   LiveMember writer(store, 2), other(store, 3);
   const pool::NsRef ns = open_ns(writer);
@@ -44,7 +32,7 @@ Test(pool_handover, a_removal_is_not_undone_by_a_doubt, .timeout = 30) {
 }
 
 Test(pool_handover, a_call_ends_by_its_deadline_behind_another, .timeout = 60) {
-  TestStore store(quick());
+  TestStore store(lease_of(2000));
   auto owner = std::make_unique<ServingOwner>(store, 1);
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);
@@ -65,8 +53,7 @@ Test(pool_handover, a_call_ends_by_its_deadline_behind_another, .timeout = 60) {
 }
 
 Test(pool_handover, a_scan_may_take_longer_than_the_lease, .timeout = 60) {
-  media::FormatOptions options = quick();
-  options.lease_ms = 150;
+  media::FormatOptions options = lease_of(150);
   options.min_block_bytes = 4096;
   TestStore store(options, u64{4} << 30);
   auto env = store.process(1);
@@ -82,7 +69,7 @@ Test(pool_handover, a_scan_may_take_longer_than_the_lease, .timeout = 60) {
 // Publications that go out in several halves while the member dies: none may keep a pointer to
 // the caller's array.
 Test(pool_handover, a_dead_members_publications_are_told_so, .timeout = 30) {
-  TestStore store(quick());
+  TestStore store(lease_of(2000));
   ServingOwner owner(store, 1);
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);

@@ -10,24 +10,6 @@ using namespace kvpool::test;
 
 namespace {
 
-media::FormatOptions lease_of(u32 lease_ms) {
-  media::FormatOptions options;
-  options.lease_ms = lease_ms;
-  options.grace_us = 500;
-  return options;
-}
-
-void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
-
-template <class F>
-bool within_ms(int ms, F done) {
-  for (int i = 0; i < ms; ++i) {
-    if (done()) return true;
-    wait_ms(1);
-  }
-  return done();
-}
-
 pool::MemberOptions of_group(u64 group) {
   pool::MemberOptions options;
   options.group = group;

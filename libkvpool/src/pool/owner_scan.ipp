@@ -170,7 +170,7 @@ public:
       for (u32 i = 0; i < n; ++i) good_[i] = mem.load_line(base_line(at + i), lines_[i]);
       begin(at + n);
       verify(at, n);
-      for (u32 i = 0; i < n; ++i) locate(at, i);
+      for (u32 i = 0; i < n; ++i) locate(i);
       for (u32 i = 0; i < n; ++i) adopt(static_cast<u32>(at + i), i);
       for (u32 i = 0; i < n; i += media::kGroupLines) pen_.write_group(at + i, &lines_[i]);
       mem.end_wave();
@@ -238,7 +238,7 @@ private:
     if (state < media::EntryState::kEmpty || state > media::EntryState::kHidden) return false;
     return !has_block(state) || (entry.ns != 0 && entry.ns < owner_.ns_.size());
   }
-  void locate(u64, u32 i) {
+  void locate(u32 i) {
     const auto entry = media::from_line<media::Entry>(lines_[i]);
     spots_[i] = {};
     if (!has_block(entry.entry_state())) return;
