@@ -187,7 +187,8 @@ void Rig::watch_owner(Actor &actor) {
     const bool gone = other.incarnation != incarnation ||
                       other.state == static_cast<u8>(media::MemberState::kLeft);
     const bool still = gone || actor.env->now_ns() - seen > u64{options_.lease_ms} * kMs;
-    const bool rash = sim_.allows(Feature::kPause) && sim_.rng().chance(options_.rash_permille);
+    const bool rash = !settling_ && sim_.allows(Feature::kPause) &&
+                      sim_.rng().chance(options_.rash_permille);
     if (still || rash) {
       if (rash && !still) SIM_MARK("rival suspects a living owner");
       return;

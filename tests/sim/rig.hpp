@@ -170,6 +170,7 @@ private:
   u32 takeovers_ = 0;
   bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
+  bool settling_ = false;             // the work is done: no owner is suspected without a reason
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do
 };
 

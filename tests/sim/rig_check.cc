@@ -198,6 +198,7 @@ void Rig::closer(Actor &actor) {
     if (!busy && serving_owner()) break;
     actor.env->sleep_ns(5 * kMs);
   }
+  settling_ = true;
   Time start = sim_.now();
   std::string text;
   const Time bound = u64{options_.lease_ms} * kMs * 20;

@@ -10,6 +10,7 @@ namespace kvpool::sim {
 namespace {
 
 constexpr Time kSlackNs = 400'000'000;  // starvation is no fault of the call
+constexpr u64 kMoreNs = 20'000'000;  // how long a member waits for more blocks while it holds one
 
 unsigned long long ull(u64 value) { return value; }
 
@@ -75,9 +76,12 @@ int Rig::put(Actor &actor, u64 key) {
   int err = member.reserve(options_.block_bytes, 1, deadline, &block);
   check_deadline(actor, "reserve", begun, paused);
   if (err) return err;
-  if (sim_.rng().chance(60)) {  // two more at once, all or none, given back at once
+  // Two more at once, all or none, given back at once. Who waits for them while it holds one may
+  // wait for another one that does the same: not for long.
+  if (sim_.rng().chance(60)) {
     pool::Block more[2];
-    if (member.reserve(options_.block_bytes, 2, deadline, more) == 0) {
+    const u64 patience = actor.env->now_ns() + kMoreNs;
+    if (member.reserve(options_.block_bytes, 2, std::min(deadline, patience), more) == 0) {
       for (const pool::Block &b : more) member.abort(b);
     }
   }
