@@ -244,6 +244,11 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
           first = false;
           if (actor.stop) break;
           stun_others(actor);
+          if (sim_.rng().chance(options_.stun_permille / 3)) {
+            SIM_MARK("candidate stops in its own take-over");
+            sim_.pause_after(actor.process, 1 + sim_.rng().below(600),
+                             sim_.rng().between(kMs, 15 * kMs));
+          }
           if (actor.owner && actor.owner->stats().evicted) owners_stats_lost_ = true;
           actor.owner = new SimOwner(*actor.env, *actor.member);
           const int err = actor.owner->take_over(standby_slot);

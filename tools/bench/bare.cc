@@ -199,38 +199,95 @@ double BareLoops::acquire_ns(u64 lines, u64 times) {
   return static_cast<double>(took[times / 2]);
 }
 
-std::vector<u64> ping_pong_ns(u64 rounds, bool huge) {
-  constexpr u64 kPollsMax = 50'000'000;  // seconds
-  const X86Choice choice = best_choice();
-  const Arena arena(kHugePage, huge);
-  std::byte *there = arena.base();
-  std::byte *back = arena.base() + 4096;
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) return {};
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-    pin_to(0);
-    for (u64 i = 1; i <= rounds; ++i) {
-      if (!bare::await(choice, there, i, kPollsMax)) _exit(1);
-      bare::post(choice, back, i);
+namespace {
+
+constexpr u64 kPollsMax = 50'000'000;  // seconds
+
+// A forked process on another CPU that answers numbered lines. With `decides` it also writes a line
+// of its own and drains it strictly before each answer, as an owner does with what it decided.
+class Partner {
+public:
+  Partner(bool huge, u64 rounds, bool decides)
+      : choice_(best_choice()), arena_(kHugePage, huge), there_(arena_.base()),
+        back_(arena_.base() + 4096) {
+    const pid_t parent = getpid();
+    child_ = fork();
+    if (child_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      pin_to(0);
+      _exit(answer(rounds, decides) ? 0 : 1);
     }
-    _exit(0);
+    pin_to(1);
   }
-  pin_to(1);
+  ~Partner() {
+    if (child_ < 0) return;
+    if (!done_) kill(child_, SIGKILL);
+    int status = 0;
+    while (waitpid(child_, &status, 0) < 0 && errno == EINTR) continue;
+  }
+  Partner(const Partner &) = delete;
+  Partner &operator=(const Partner &) = delete;
+
+  // False: there is no other process, or it does not answer.
+  bool round(u64 number) {
+    if (child_ < 0) return false;
+    bare::post(choice_, there_, number);
+    return bare::await(choice_, back_, number, kPollsMax);
+  }
+  // All rounds were made: the process ends by itself.
+  void done() { done_ = true; }
+
+private:
+  bool answer(u64 rounds, bool decides) {
+    std::byte *const decisions = arena_.base() + 8192;
+    for (u64 i = 1; i <= rounds; ++i) {
+      if (!bare::await(choice_, there_, i, kPollsMax)) return false;
+      if (decides) {
+        std::byte *line = decisions + i % 4096 * kLineBytes;
+        bare::post(choice_, line, i);
+        (void)bare::acquire_lines(choice_, line, 1);
+      }
+      bare::post(choice_, back_, i);
+    }
+    return true;
+  }
+
+  const X86Choice choice_;
+  const Arena arena_;
+  std::byte *const there_, *const back_;
+  pid_t child_ = -1;
+  bool done_ = false;
+};
+
+}  // namespace
+
+double BareLoops::put_gbps(u64 block_bytes, u64 times) {
+  block_bytes = std::min(block_bytes, local_.bytes());
+  Partner partner(true, times + 1, true);
+  if (!partner.round(1)) return 0;
+  const u64 start = now_ns();
+  for (u64 i = 0; i < times; ++i) {
+    std::byte *block = next_block(block_bytes);
+    bare::stream(choice_, block, local_.base(), block_bytes / kLineBytes);
+    random_state_ ^= bare::acquire_lines(choice_, block + block_bytes - kLineBytes, 1) & 1;
+    if (!partner.round(i + 2)) return 0;
+  }
+  const u64 took = now_ns() - start;
+  partner.done();
+  return static_cast<double>(block_bytes * times) / static_cast<double>(took);
+}
+
+std::vector<u64> ping_pong_ns(u64 rounds, bool huge) {
+  Partner partner(huge, rounds, false);
   std::vector<u64> took;
   took.reserve(rounds);
   for (u64 i = 1; i <= rounds; ++i) {
     const u64 start = now_ns();
-    bare::post(choice, there, i);
-    if (!bare::await(choice, back, i, kPollsMax)) break;
+    if (!partner.round(i)) return {};
     took.push_back(now_ns() - start);
   }
-  if (took.size() < rounds) kill(child, SIGKILL);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  if (took.size() < rounds) return {};
+  partner.done();
   std::sort(took.begin(), took.end());
   return took;
 }

@@ -50,6 +50,10 @@ public:
   // memory.
   double write_gbps(u64 block_bytes, u64 times);
   double read_gbps(u64 block_bytes, u64 times);
+  // The same stream with what no put can do without: the block drained strictly, one line to
+  // another process on another CPU, which writes a line, drains it strictly and answers with one.
+  // 0 where there is no such process. This thread stays on one CPU from then on.
+  double put_gbps(u64 block_bytes, u64 times);
   // Lines a second: batches flushed and loaded together, at random places of the whole pool.
   double random_lines_per_second(u64 batch_lines, u64 batches);
   // Nanoseconds a group of four lines that stand together, at random places of the first `span`

@@ -134,6 +134,7 @@ public:
         blocks_->put(key, local_.base());
       }));
       ret.baseline = bare_->write_gbps(kBlockBytes, per_turn_);
+      bare_puts_.push_back(bare_->put_gbps(kBlockBytes, per_turn_) / ret.baseline);
     } else {
       blocks_->fill(local_.base());
       ret.value = gbps(bytes, blocks_->read(per_turn_, [&](const kvpool_key &key) {
@@ -147,6 +148,7 @@ public:
   Json details(std::string_view) override {
     Json ret = blocks_->counts();
     ret["baseline_page_bytes"] = bare_->has_huge_pages() ? 2 << 20 : 4 << 10;
+    if (!bare_puts_.empty()) ret["bare_put_ratio"] = median(bare_puts_);
     return ret;
   }
   bool huge_pages() override { return huge_share() >= kHugeShare; }
@@ -156,6 +158,7 @@ private:
     if (figure == prepared_) return;
     blocks_.reset();
     bare_.reset();
+    bare_puts_.clear();
     const bool verify = figure.ends_with("_verify");
     bare_.emplace(kArenaBytes, true);
     blocks_.emplace(verify ? KVPOOL_VERIFY_ALWAYS : KVPOOL_VERIFY_OFF, kBlockBytes,
@@ -167,6 +170,7 @@ private:
   Local local_;
   std::string prepared_;
   std::optional<BareLoops> bare_;
+  std::vector<double> bare_puts_;  // by turn: the bare put's share of the bare stream's speed
   std::optional<Blocks> blocks_;
 };
 

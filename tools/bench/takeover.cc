@@ -46,12 +46,14 @@ public:
       result_.store(owner_->take_over(slot_));
       active_ns_ = now_ns();
       done_.store(true);
+      done_.notify_all();
       if (result_.load() != 0) return;
       while (!stop_.load(std::memory_order_relaxed) && owner_->step() >= 0) continue;
       owner_->stop();
     });
   }
-  // The owner activated itself, or could not.
+  // Until the owner activated itself, or could not; asleep: both processors are the scan's.
+  void wait() const { done_.wait(false); }
   bool done() const { return done_.load(); }
   int result() const { return result_.load(); }
   u64 suspected_ns() const { return suspected_ns_; }
@@ -107,7 +109,7 @@ private:
   double take_over() {
     Successor next(member_);
     next.start();
-    while (!next.done()) std::this_thread::yield();
+    next.wait();
     check(next);
     const u64 deadline = now_ns() + 60'000'000'000;
     int err;

@@ -260,9 +260,13 @@ struct alignas(64) Entry {
   constexpr EntryState entry_state() const {
     return static_cast<EntryState>(state & kEntryStateMask);
   }
-  constexpr u64 payload_lines() const { return length & ((1u << 26) - 1); }
-  constexpr u32 shards() const { return (length >> 26) + 1; }
+  constexpr u64 payload_lines() const;
+  constexpr u32 shards() const;
 };
+constexpr u64 payload_lines_of(u32 length) { return length & ((1u << 26) - 1); }
+constexpr u32 shards_of(u32 length) { return (length >> 26) + 1; }
+constexpr u64 Entry::payload_lines() const { return payload_lines_of(length); }
+constexpr u32 Entry::shards() const { return shards_of(length); }
 constexpr u32 pack_length(u64 payload_lines, u32 shards) {
   return static_cast<u32>(payload_lines) | (shards - 1) << 26;
 }
@@ -463,6 +467,28 @@ struct DeathAckBody {
 struct alignas(64) DoorbellLine {
   u32 counter[kMaxMembersPerHost];
 };
+
+// The fields of an entry that a scan of millions decides by, read from its line word by word: a
+// copy of the whole line, taken apart, would wait for the stores of that copy.
+class EntryView {
+public:
+  explicit EntryView(const Line &line) : line_(line) {}
+
+  EntryState state() const {
+    return static_cast<EntryState>(line_.w[7] >> 8 & kEntryStateMask);
+  }
+  bool spill() const { return line_.w[7] >> 8 & kEntrySpill; }
+  u16 ns() const { return static_cast<u16>(line_.w[7] >> 16); }
+  u64 version() const { return line_.w[4]; }
+  u32 length() const { return static_cast<u32>(line_.w[6]); }
+  u64 locator() const { return (line_.w[7] & 0xff) << 32 | line_.w[6] >> 32; }
+
+private:
+  const Line &line_;
+};
+static_assert(offsetof(Entry, version) == 4 * 8 && offsetof(Entry, length) == 6 * 8);
+static_assert(offsetof(Entry, locator_low) == 6 * 8 + 4 && offsetof(Entry, locator_high) == 7 * 8);
+static_assert(offsetof(Entry, state) == 7 * 8 + 1 && offsetof(Entry, ns) == 7 * 8 + 2);
 
 // ---- what the compiler can check ----------------------------------------------------------------
 

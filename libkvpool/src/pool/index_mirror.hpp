@@ -52,12 +52,13 @@ public:
   }
 
   // A line as it was scanned. Threads may place lines of different groups at the same time.
-  void place(u64 n, const media::Entry &e) {
+  void place(u64 n, const Line &line) {
     Group &g = lines_[n / media::kGroupLines];
     const u32 i = n % media::kGroupLines;
-    g.entry[i] = e;
-    g.tag[i] = e.entry_state() == media::EntryState::kEmpty ? 0 : tag_of(e.key);
-    if (i == 0 && (e.state & media::kEntrySpill)) g.tag[0] |= kSpills;
+    const media::EntryView view(line);
+    std::memcpy(&g.entry[i], &line, sizeof line);
+    g.tag[i] = view.state() == media::EntryState::kEmpty ? 0 : tag_of(line.w);
+    if (i == 0 && view.spill()) g.tag[0] |= kSpills;
     g.aux[i] = Aux{};
   }
 

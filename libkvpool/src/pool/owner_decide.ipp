@@ -36,9 +36,8 @@ u64 Owner<Env>::entry_bytes(const media::Entry &entry) const {
 // Whether the block that a publication names can be what it says.
 template <PoolEnv Env>
 bool Owner<Env>::fits(const media::PublishBody &body, SpaceMap::Spot spot) const {
-  const u64 lines = body.length & ((1u << 26) - 1);
-  const u32 shards = (body.length >> 26) + 1;
-  const media::BlockShape shape(lines, shards);
+  const media::BlockShape shape(media::payload_lines_of(body.length),
+                                media::shards_of(body.length));
   return shape.valid() && shape.block_bytes() <= room_in(spot.extent);
 }
 

@@ -7,6 +7,7 @@
 namespace kvpool::pool {
 
 inline constexpr u64 kScanWindow = 512;            // lines that share a pair of fences
+inline constexpr u32 kScanAhead = 24;              // lines fetched ahead of the one that is loaded
 inline constexpr u64 kScanPartLines = 128 * 1024;  // not worth a thread below
 
 template <PoolEnv Env>
@@ -167,7 +168,10 @@ public:
     mem.end_wave();
     for (u64 at = first_; at < end_; at += kScanWindow) {
       const u32 n = static_cast<u32>(std::min(kScanWindow, end_ - at));
-      for (u32 i = 0; i < n; ++i) good_[i] = mem.load_line(base_line(at + i), lines_[i]);
+      for (u32 i = 0; i < n; ++i) {
+        if (i + kScanAhead < n) mem.prefetch(base_line(at + i + kScanAhead));
+        good_[i] = mem.load_line(base_line(at + i), lines_[i]);
+      }
       begin(at + n);
       verify(at, n);
       for (u32 i = 0; i < n; ++i) locate(i);
@@ -233,59 +237,53 @@ private:
     return state != media::EntryState::kEmpty && state != media::EntryState::kPending;
   }
   // Whether an owner can have written it, whatever its check says.
-  bool possible(const media::Entry &entry) const {
-    const media::EntryState state = entry.entry_state();
+  bool possible(const media::EntryView &entry) const {
+    const media::EntryState state = entry.state();
     if (state < media::EntryState::kEmpty || state > media::EntryState::kHidden) return false;
-    return !has_block(state) || (entry.ns != 0 && entry.ns < owner_.ns_.size());
+    return !has_block(state) || (entry.ns() != 0 && entry.ns() < owner_.ns_.size());
   }
   void locate(u32 i) {
-    const auto entry = media::from_line<media::Entry>(lines_[i]);
+    const media::EntryView entry(lines_[i]);
     spots_[i] = {};
-    if (!has_block(entry.entry_state())) return;
+    if (!has_block(entry.state())) return;
     spots_[i] = owner_.space_.locate(entry.locator() * media::kLocatorUnit);
     owner_.space_.prefetch_spot(spots_[i]);
   }
 
   // Whether the block has the room it says: a run may have lost its end to an unreadable word.
-  bool whole(const media::Entry &entry, SpaceMap::Spot spot) const {
+  bool whole(const media::EntryView &entry, SpaceMap::Spot spot) const {
     if (owner_.space_.at(spot.extent).record.size_class != media::kClassRun) return true;
-    const media::BlockShape shape(entry.payload_lines(), entry.shards());
+    const media::BlockShape shape(media::payload_lines_of(entry.length()),
+                                  media::shards_of(entry.length()));
     return shape.valid() && shape.block_bytes() <= owner_.room_in(spot.extent);
   }
 
   // Takes what the former owner knew of an entry into the mirror; graces start anew.
   void adopt(u32 number, u32 i) {
-    auto entry = media::from_line<media::Entry>(lines_[i]);
-    if (!possible(entry)) {
-      owner_.env_.mark("scan_entry_refused");
-      ++unreadable_;
-      set_empty(i, entry.state & media::kEntrySpill);
-      entry = media::from_line<media::Entry>(lines_[i]);
-    }
-    const media::EntryState state = entry.entry_state();
+    const media::EntryView entry(lines_[i]);  // of what stands there now
+    if (!possible(entry)) refuse(i);
+    const media::EntryState state = entry.state();
+    const u32 ns = entry.ns();
+    const u64 version = entry.version();
     bool attached = false;
     if (has_block(state)) {
-      note_version(entry.version);
+      note_version(version);
       attached = spots_[i] && whole(entry, spots_[i]) &&
                  owner_.space_.attach_shared(spots_[i], number);
       if (!attached) {
-        owner_.env_.mark("scan_entry_refused");
-        ++unreadable_;
-        set_empty(i, entry.state & media::kEntrySpill);
+        refuse(i);
       } else if (state != media::EntryState::kPublished &&
                  owner_.env_.mutant(Mutant::kAdoptDropsHidden)) {
         owner_.space_.detach(spots_[i]);
         attached = false;
         set_empty(i, false);
       }
-      if (!attached) entry = media::from_line<media::Entry>(lines_[i]);
     }
-    owner_.index_.place(number, entry);
+    owner_.index_.place(number, lines_[i]);
     if (state == media::EntryState::kPending) pendings_.push_back(number);
     if (!attached) return;
     if (state == media::EntryState::kPublished) {
-      const u32 ns = entry.ns;
-      const bool cleared = entry.version <= owner_.ns_[ns].clear_version;
+      const bool cleared = version <= owner_.ns_[ns].clear_version;
       const u32 list = cleared ? kClearedList : ns;
       owner_.index_.chain(number, list, chains_[list]);
       if (!cleared) ns_bytes_[ns] += owner_.room_in(spots_[i].extent);
@@ -293,6 +291,12 @@ private:
       graces_.push_back({owner_.env_.now_ns() + u64{owner_.geo_.grace_us} * 1000, number,
                          owner_.index_.stamp(number)});
     }
+  }
+  // What no owner wrote, or stands on a block that is another entry's.
+  void refuse(u32 i) {
+    owner_.env_.mark("scan_entry_refused");
+    ++unreadable_;
+    set_empty(i, media::EntryView(lines_[i]).spill());
   }
 
   void note_version(u64 version) {

@@ -6,7 +6,7 @@
 namespace kvpool::pool {
 
 inline constexpr u32 kWindowMax = 64;           // lines of one ring read in one wave
-inline constexpr u32 kWindowProbe = 4;          // while the ring is empty
+inline constexpr u32 kWindowProbe = 2;          // while the ring is empty: one publication
 inline constexpr u64 kHotNs = 5'000'000;  // a member that asked within this is polled each wave
 inline constexpr u32 kDoorbellEvery = 16;       // waves between looks at the doorbells
 inline constexpr u32 kAllRingsEvery = 1024;     // waves between looks at every ring

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <memory>
 #include <vector>
 
 #include "arch/prefetch.hpp"
 #include "media/layout.hpp"
+#include "pool/block_tables.hpp"
 #include "pool/types.hpp"
 
 namespace kvpool::pool {
@@ -24,7 +24,7 @@ public:
     u16 used = 0;          // blocks that an entry refers to, in whatever state
     u8 queued = 0;         // stands in the list of its class
     u64 counted = 0;       // its share of free_bytes()
-    std::unique_ptr<u32[]> entry_of;  // by block: entry number + 1, or 0
+    u32 *entry_of = nullptr;  // by block: entry number + 1, or 0; of tables_
   };
 
   void reset(const media::RegionTable &regions) {
@@ -34,6 +34,7 @@ public:
     }
     blocks_[media::kClassRun] = 1;
     extents_ = std::vector<Extent>(regions.extent_count());
+    tables_.clear();
     free_bits_.assign((extents_.size() + 63) / 64, 0);
     free_count_ = 0;
     free_bytes_ = 0;
@@ -56,7 +57,10 @@ public:
   void set_record(u32 extent, const media::MapRecord &record) {
     Extent &e = extents_[extent];
     const u8 before = e.record.holder;
-    if (e.record.size_class != record.size_class && e.used == 0) e.entry_of.reset();
+    if (e.record.size_class != record.size_class && e.used == 0 && e.entry_of) {
+      tables_.give(e.entry_of, blocks(e.record.size_class));
+      e.entry_of = nullptr;
+    }
     if (before != record.holder || e.record.tag != record.tag) {
       if (before < media::kMaxMembers) std::erase(held_[before], extent);
       if (record.holder < media::kMaxMembers) held_[record.holder].push_back(extent);
@@ -93,10 +97,7 @@ public:
   // An entry refers to a block. False when it has one already.
   bool attach(Spot spot, u32 entry) {
     Extent &e = extents_[spot.extent];
-    if (!e.entry_of) {
-      e.entry_of = std::make_unique<u32[]>(blocks(e.record.size_class));
-      std::fill_n(e.entry_of.get(), blocks(e.record.size_class), 0);
-    }
+    if (!e.entry_of) e.entry_of = tables_.take(blocks(e.record.size_class));
     if (e.entry_of[spot.index] != 0) return false;
     e.entry_of[spot.index] = entry + 1;
     ++e.used;
@@ -108,9 +109,14 @@ public:
 
   // Room to note entries in every extent that is cut into blocks.
   void open_blocks() {
+    u64 places = 0;
+    for (const Extent &e : extents_) {
+      if (!e.entry_of) places += BlockTables::rounded(blocks(e.record.size_class));
+    }
+    tables_.reserve(places);
     for (Extent &e : extents_) {
       const u32 n = blocks(e.record.size_class);
-      if (n > 0 && !e.entry_of) e.entry_of = std::make_unique<u32[]>(n);
+      if (n > 0 && !e.entry_of) e.entry_of = tables_.take(n);
     }
   }
   void prefetch_spot(Spot spot) const {
@@ -257,6 +263,7 @@ private:
 
   media::RegionTable regions_{};
   std::vector<Extent> extents_;
+  BlockTables tables_;
   std::vector<u64> free_bits_;
   u32 blocks_[media::kClassRun + 1]{};    // of an extent, by class
   u32 free_count_ = 0;
