@@ -29,7 +29,7 @@ Rig::Rig(Sim &sim, const RigOptions &options) : sim_(sim), options_(options) {
       static_cast<u32>(options.index_bytes ? options.index_bytes : options.block_bytes);
   format.lines_per_block = options.lines_per_block;
   format.extent_stripes = 1;
-  format.index_growth = 1;
+  format.index_growth = options.index_growth;
   format.map_growth = 1;
   format.request_lines = 32;
   format.response_slots = 16;
@@ -205,6 +205,12 @@ void Rig::serve(Actor &actor) {
     const int served = owner.step();
     if (served < 0) break;
     renewed(actor, begun);
+    if (owner.wants_larger_index()) {
+      const int err = owner.enlarge_index();
+      sim_.note("op enlarge index", owner.epoch(), static_cast<u64>(err));
+      if (err != 0) break;
+      SIM_MARK("index enlarged");
+    }
     if (served == 0) actor.env->sleep_ns(rest_ns(owner.idle_ns()));
   }
   actor.serving = false;

@@ -38,6 +38,7 @@ struct RigOptions {
   u64 key_salt = 0;
   u64 call_ns = 400'000'000;  // deadline of one call
   u64 slow_ns = 0;            // a reader may stop this long between its steps; 0: three graces
+  u32 index_growth = 1;       // room for an index so many times as large
   u64 index_bytes = 0;        // blocks of this size the index is made for; 0: of block_bytes
   u32 stall_permille = 0;     // a store's put stops in its middle for longer than a quarantine
   u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing

@@ -229,6 +229,31 @@ void index_storm(Sim &sim) {
                   .members = 3, .ops = 40, .strikes = 0});
 }
 
+// An index much too small for what is put, with room to grow: its owner takes the store over from
+// itself, while others die, stop and suspect it.
+void index_growth_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 10,
+                          .lines_per_block = 1,
+                          .lease_ms = 20,
+                          .keys = 140,
+                          .index_growth = 4,
+                          .index_bytes = 8 << 20,
+                          .rash_permille = 5,
+                          .put = 75,
+                          .get = 20,
+                          .remove = 2,
+                          .pin = 3,
+                          .idle = 2},
+                  .members = 3,
+                  .ops = 60,
+                  .standbys = 1,
+                  .kill_members = true,
+                  .pause_members = true,
+                  .kill_owner = true,
+                  .pause_owner = true,
+                  .strikes = 3});
+}
+
 void member_faults(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 4, .keys = 20, .put = 50, .get = 35, .remove = 5, .pin = 5},
                   .members = 4, .ops = 20, .kill_members = true, .pause_members = true,
@@ -415,6 +440,7 @@ constexpr Scenario kStorms[] = {
     {"pins", "blocks are pinned and used while others evict and remove them", pin_storm, 3},
     {"clear", "the namespace is cleared while members put and get", clear_storm, 2},
     {"index", "an index so small that groups overflow", index_storm, 3},
+    {"index-growth", "an index outgrown while members put and owners fail", index_growth_storm, 3},
     {"member-faults", "members are killed, or stopped for longer than their lease", member_faults,
      4},
     {"owner-faults", "owners are killed or stopped, a standby takes over", owner_faults, 5},

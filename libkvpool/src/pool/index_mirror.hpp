@@ -91,6 +91,14 @@ public:
 
   u64 groups() const { return groups_; }
   u64 count() const { return groups_ * media::kGroupLines; }
+  // A line's entry as it stands on the medium; nothing was ever placed in lines of memory that is
+  // new.
+  media::Entry as_written(u32 n) const {
+    if (taken(n)) return entry_at(n);
+    media::Entry e{};
+    e.state = static_cast<u8>(static_cast<u8>(media::EntryState::kEmpty) | spill_flag(n));
+    return e;
+  }
   media::Entry &entry(u32 n) { return entry_at(n); }
   const media::Entry &entry(u32 n) const { return entry_at(n); }
 

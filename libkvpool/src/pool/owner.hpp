@@ -40,10 +40,18 @@ public:
   }
   // Claims, settles, scans, copies forward, activates (proto 7). The caller holds the lock of the
   // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on.
-  int take_over(u32 standby_slot);
+  // `index_groups`: the size of the index from now on, 0 for the one that it has. -ENOSPC is none of
+  // its results: where a larger index would not take every entry, it stays as it is.
+  int take_over(u32 standby_slot, u64 index_groups = 0);
 
   // One round of the serving loop. >0: requests served; 0: idle; -ESTALE: no longer the owner.
   int step();
+  // Whether so many puts find both groups of their key full that a larger index, for which the store
+  // has room, is worth a take-over.
+  bool wants_larger_index() const;
+  // Takes the store over from itself with an index twice as large, or as large as there is room for.
+  // As take_over(); it serves again, with another epoch, when that succeeds.
+  int enlarge_index();
   // How long ago the last request was served: what the loop around step() rests by.
   u64 idle_ns() const;
   // Takes no further request, and lets a successor know by letting go. The area stays as it is.
@@ -99,11 +107,13 @@ private:
   };
 
   // take-over
-  int scan(const ClaimView &base);
+  int scan(const ClaimView &base, u64 index_groups);
   int scan_regions(PoolOffset base, u32 base_epoch);
   void scan_namespaces(PoolOffset base, u32 base_epoch);
   void scan_map(PoolOffset base, u32 base_epoch);
   void scan_entries(PoolOffset base, u32 base_epoch);
+  int scan_into_larger(PoolOffset base, u32 base_epoch, u64 base_groups);
+  void write_index();
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
   class EntryScan;
@@ -222,6 +232,7 @@ private:
   u32 standby_ = 0;
   u32 epoch_ = 0;
   u64 version_number_ = 0;
+  u64 crowded_ = 0;  // puts of this epoch that found both groups of their key full
   u64 next_pin_ = 1;
   u64 pin_bucket_ = 0;  // of pins_, looked at next for pins that have expired
   u64 grace_bytes_ = 0;

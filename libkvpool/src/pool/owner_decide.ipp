@@ -185,6 +185,7 @@ media::MessageStatus Owner<Env>::insert(u32 slot, const media::PublishBody &body
   if (number == kNoEntry) {
     env_.mark("index_groups_full");
     displace(found);
+    ++crowded_;
     ++stats_.full;
     return media::MessageStatus::kFull;
   }

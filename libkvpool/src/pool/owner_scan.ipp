@@ -11,12 +11,13 @@ inline constexpr u32 kScanAhead = 24;              // lines fetched ahead of the
 inline constexpr u64 kScanPartLines = 128 * 1024;  // not worth a thread below
 
 template <PoolEnv Env>
-int Owner<Env>::scan(const ClaimView &base) {
+int Owner<Env>::scan(const ClaimView &base, u64 index_groups) {
   const PoolOffset area = geo_.area_at(base.active_slot, base.active.area);
   const u32 epoch = base.highest_active;
   if (base.active.index_groups == 0 || base.active.index_groups > geo_.index_groups_max) {
     return -EUCLEAN;
   }
+  if (index_groups == 0) index_groups = base.active.index_groups;
   grace_.clear();
   grace_pinned_.clear();
   pins_.clear();
@@ -26,10 +27,13 @@ int Owner<Env>::scan(const ClaimView &base) {
   emptied_version_ = 0;
   if (int err = scan_regions(area, epoch)) return err;
   scan_namespaces(area, epoch);
-  index_.reset(base.active.index_groups, static_cast<u32>(ns_.size()),
+  index_.reset(index_groups, static_cast<u32>(ns_.size()),
                [this] { renew_while_scanning(); });
   scan_map(area, epoch);
   repair_runs();
+  if (index_groups != base.active.index_groups) {
+    return scan_into_larger(area, epoch, base.active.index_groups);
+  }
   scan_entries(area, epoch);
   return 0;
 }
@@ -161,26 +165,24 @@ public:
     pen_.open(owner.pen_.area(), owner.epoch_);
   }
 
-  // While a window is worked on, the next one is flushed.
+  // Every entry keeps its number.
   void run() {
-    auto &mem = owner_.env_.memory();
-    begin(first_);
-    mem.end_wave();
-    for (u64 at = first_; at < end_; at += kScanWindow) {
-      const u32 n = static_cast<u32>(std::min(kScanWindow, end_ - at));
-      for (u32 i = 0; i < n; ++i) {
-        if (i + kScanAhead < n) mem.prefetch(base_line(at + i + kScanAhead));
-        good_[i] = mem.load_line(base_line(at + i), lines_[i]);
-      }
-      begin(at + n);
-      verify(at, n);
-      for (u32 i = 0; i < n; ++i) locate(i);
+    each_window([this](u64 at, u32 n) {
       for (u32 i = 0; i < n; ++i) adopt(static_cast<u32>(at + i), i);
       for (u32 i = 0; i < n; i += media::kGroupLines) pen_.write_group(at + i, &lines_[i]);
-      mem.end_wave();
-      if (renews_ && !owner_.renew_while_scanning()) break;  // dead: take_over() sees it
-    }
+      return true;
+    });
     if (!owner_.env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
+  }
+  // Every entry goes where its key belongs in a mirror of another size; the medium is not written.
+  // False when one finds no room.
+  bool move() {
+    bool fits = true;
+    each_window([this, &fits](u64, u32 n) {
+      for (u32 i = 0; i < n && fits; ++i) fits = move_one(i);
+      return fits;
+    });
+    return fits;
   }
 
   // In the order of the parts, by the owner's thread.
@@ -199,6 +201,27 @@ public:
   }
 
 private:
+  // While a window is worked on, the next one is flushed. Ends early where `work` says false.
+  template <class Work>
+  void each_window(Work &&work) {
+    auto &mem = owner_.env_.memory();
+    begin(first_);
+    mem.end_wave();
+    for (u64 at = first_; at < end_; at += kScanWindow) {
+      const u32 n = static_cast<u32>(std::min(kScanWindow, end_ - at));
+      for (u32 i = 0; i < n; ++i) {
+        if (i + kScanAhead < n) mem.prefetch(base_line(at + i + kScanAhead));
+        good_[i] = mem.load_line(base_line(at + i), lines_[i]);
+      }
+      begin(at + n);
+      verify(at, n);
+      for (u32 i = 0; i < n; ++i) locate(i);
+      const bool go_on = work(at, n);
+      mem.end_wave();
+      if (!go_on) break;
+      if (renews_ && !owner_.renew_while_scanning()) break;  // dead: take_over() sees it
+    }
+  }
   PoolOffset base_line(u64 number) const { return owner_.geo_.entry_line(base_, number); }
 
   void begin(u64 at) {
@@ -292,6 +315,19 @@ private:
                          owner_.index_.stamp(number)});
     }
   }
+  bool move_one(u32 i) {
+    const media::EntryView entry(lines_[i]);
+    if (!possible(entry)) refuse(i);
+    if (entry.state() == media::EntryState::kEmpty) return true;
+    const IndexMirror::Found found = owner_.index_.find(lines_[i].w);
+    const bool second = found.free_first == kNoEntry;
+    const u32 number = second ? found.free_second : found.free_first;
+    if (number == kNoEntry) return false;
+    lines_[i].w[7] &= ~(u64{media::kEntrySpill} << 8);  // was said of another group
+    adopt(number, i);
+    if (second) owner_.index_.set_spill(found.group_first);
+    return true;
+  }
   // What no owner wrote, or stands on a block that is another entry's.
   void refuse(u32 i) {
     owner_.env_.mark("scan_entry_refused");
@@ -354,6 +390,36 @@ void Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch) {
   space_.count_blocks();
   for (EntryScan &part : parts) part.merge();
   index_.scanned();
+}
+
+// The mirror, empty, has another size than the index it is filled from.
+template <PoolEnv Env>
+int Owner<Env>::scan_into_larger(PoolOffset base, u32 base_epoch, u64 base_groups) {
+  space_.open_blocks();
+  EntryScan part(*this, base, base_epoch, 0, base_groups * media::kGroupLines, true);
+  const bool fits = part.move();
+  space_.count_blocks();
+  if (!fits) {
+    env_.mark("index_growth_without_room");
+    return -ENOSPC;
+  }
+  part.merge();
+  index_.scanned();
+  write_index();
+  env_.mark("index_grown");
+  return 0;
+}
+
+template <PoolEnv Env>
+void Owner<Env>::write_index() {
+  Line lines[media::kGroupLines];
+  for (u64 first = 0; first < index_.count(); first += media::kGroupLines) {
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      lines[i] = media::to_line(index_.as_written(static_cast<u32>(first + i)));
+    }
+    pen_.write_group(first, lines);
+    if (first % (kScanWindow * media::kGroupLines) == 0 && !renew_while_scanning()) return;
+  }
 }
 
 }  // namespace kvpool::pool

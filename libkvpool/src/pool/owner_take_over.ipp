@@ -7,7 +7,7 @@
 namespace kvpool::pool {
 
 template <PoolEnv Env>
-int Owner<Env>::take_over(u32 standby_slot) {
+int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   standby_ = standby_slot;
   ClaimView view = claims_.read();
   if (view.gone) return -ESTALE;
@@ -31,7 +31,9 @@ int Owner<Env>::take_over(u32 standby_slot) {
   const bool same = env_.mutant(Mutant::kFillActiveArea);
   const u8 target = mine.active != 0 && (mine.area == 0) != same ? 1 : 0;
   pen_.open(geo_.area_at(standby_slot, target), epoch_);
-  if (int err = scan(view)) return err;
+  int err = scan(view, index_groups);
+  if (err == -ENOSPC) err = scan(view, 0);
+  if (err) return err;
   if (!env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
 
   if (!member_.alive()) return -ESTALE;
@@ -46,10 +48,28 @@ int Owner<Env>::take_over(u32 standby_slot) {
   mine.area = target;
   mine.index_groups = index_.groups();
   claims_.write(standby_slot, mine);
+  crowded_ = 0;
   first_members();
   serving_ = true;
   last_request_ns_ = env_.now_ns();
   return 0;
+}
+
+inline constexpr u64 kCrowdedFew = 16;     // puts that found no line: not worth a larger index yet
+inline constexpr u64 kCrowdedShare = 128;  // nor while they are fewer than one in so many
+
+template <PoolEnv Env>
+bool Owner<Env>::wants_larger_index() const {
+  return serving_ && index_.groups() < geo_.index_groups_max && crowded_ >= kCrowdedFew &&
+         crowded_ * kCrowdedShare > version_number_;
+}
+
+// Entry numbers change with the size, so readers look everything up again, as they do with any new
+// owner; what members hold, doubt and pin comes back with their reports (proto 10, 14).
+template <PoolEnv Env>
+int Owner<Env>::enlarge_index() {
+  serving_ = false;
+  return take_over(standby_, std::min(index_.groups() * 2, geo_.index_groups_max));
 }
 
 }  // namespace kvpool::pool

@@ -443,7 +443,10 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
         publish_owner_numbers(owner);
       }
     }
-    const int served = owner.step();
+    int served = owner.step();
+    if (served >= 0 && owner.wants_larger_index()) {
+      if (int err = enlarge_index(owner)) served = err;
+    }
     if (served < 0) {
       ended = served;
       break;
@@ -460,6 +463,17 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
     numbers_.free_bytes = numbers_.entries = 0;
   }
   return result = ended;
+}
+
+// In the serving thread. 0, or why this owner is none any more.
+int Context::enlarge_index(Owner &owner) {
+  const u64 entries = owner.index().count();
+  if (const int err = owner.enlarge_index()) return err;
+  events_.carry_on(owner.epoch());
+  log(LogLevel::kInfo, address_ + ": the index has room for " +
+                           std::to_string(owner.index().count()) + " entries now, had " +
+                           std::to_string(entries) + "; epoch " + std::to_string(owner.epoch()));
+  return 0;
 }
 
 void Context::publish_owner_numbers(const Owner &owner) {

@@ -182,6 +182,7 @@ private:
   void log_plain(const char *text) noexcept;
   int serve_rounds(u64 until_ns, bool embedded);
   int serve_round(u32 slot, u64 until_ns);
+  int enlarge_index(Owner &owner);
   void prepare(Owner &owner);
   int serve_once(Owner &owner, u64 until_ns);
   static void on_decision(void *context, const pool::DecisionEvent &decision);

@@ -98,6 +98,15 @@ int EventLog::open(const u8 uuid[16], u32 epoch) {
   return 0;
 }
 
+void EventLog::carry_on(u32 epoch) {
+  epoch_ = epoch;
+  if (ring_ == nullptr) return;
+  ring_->epoch.store(epoch, std::memory_order_release);
+  Event started;
+  started.type = EventType::kOwner;
+  write(started);
+}
+
 void EventLog::close() {
   if (ring_ != nullptr) munmap(ring_, sizeof(EventRing));
   ring_ = nullptr;

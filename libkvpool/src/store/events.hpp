@@ -57,6 +57,8 @@ public:
   // Takes the name away when nobody will serve: readers keep what they have mapped.
   static void remove(const u8 uuid[16]);
   bool is_open() const { return ring_ != nullptr; }
+  // The same owner goes on with another epoch: sequences go on, and an event says so.
+  void carry_on(u32 epoch);
   void write(Event event);
 
 private:
