@@ -165,7 +165,10 @@ private:
   u64 evict_oldest(u64 bytes);
   u64 evict_neighbours(const media::Entry &of, u32 stamp);
   void evict_extent(u32 extent);
-  void evict_for(u8 size_class, u32 run);
+  bool can_empty(u32 extent, u64 &ret_newest);
+  bool run_on_its_way(u32 run);
+  u32 pick_to_empty(u32 length);
+  void evict_for(u32 run);
   void forget_grants(u64 elapsed_ns);
   void keep_free_ahead();
   void run_graces();
@@ -225,6 +228,7 @@ private:
   u64 next_pin_ = 1;
   u64 pin_bucket_ = 0;  // of pins_, looked at next for pins that have expired
   u64 grace_bytes_ = 0;
+  u32 run_first_ = 0, run_length_ = 0;  // extents emptied for the last run that found no room
   u64 granted_lately_ = 0;  // bytes
   bool serving_ = false;
   u32 reports_awaited_ = 0;

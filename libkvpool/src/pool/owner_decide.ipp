@@ -256,7 +256,7 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
     if (extent == SpaceMap::kNone) extent = space_.pick_partial(size_class, 1);
   }
   if (extent == SpaceMap::kNone) {
-    evict_for(size_class, run ? body.run_extents : 0);
+    evict_for(run ? body.run_extents : 0);
     recall_from_others(slot);
     const bool hope = !grace_.empty() || !quarantine_.empty() || others_hold(slot);
     ++(hope ? stats_.busy : stats_.full);
