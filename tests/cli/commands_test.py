@@ -61,6 +61,10 @@ class Commands(Case):
         listed = self.json("ns", "list", "--pool", store)["data"]["namespaces"]
         self.assertEqual([(ns["name"], ns["block_bytes"], ns["quota_bytes"]) for ns in listed], [("m", 4096, 1 << 20)])
         self.good("put", "k", "--ns", "m", *model, data=b"z" * 4096)
+        self.good("ns", "create", "small", "--quota", "64KiB", "--pool", store)
+        self.bad("put", "k", "--ns", "small", "--pool", store, code=1, says="namespace 'small' has a quota of 64 KiB",
+                 data=b"z" * 100000)
+        self.good("ns", "remove", "small", "--pool", store)
         self.bad("put", "k", "--ns", "m", "--model", "other", "--dtype", "bf16", "--pool", store, code=1,
                  says="another description", data=b"z" * 4096)
         self.bad("put", "k2", "--ns", "m", *model, code=1, data=b"z" * 8192)

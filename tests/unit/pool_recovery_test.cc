@@ -224,7 +224,7 @@ Test(pool_recovery, block_larger_than_the_quota_evicts_nothing, .timeout = 30) {
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a, 5, 640 * 1024);
   for (u64 k = 0; k < 8; ++k) cr_assert_eq(put_block(a, ns, k, 60 * 1024), 0);
-  cr_assert_eq(put_block(a, ns, 50, 1024 * 1024), -ENOSPC);
+  cr_assert_eq(put_block(a, ns, 50, 1024 * 1024), -EDQUOT);
   for (u64 k = 0; k < 8; ++k) cr_assert(look(a, ns, k).presence == pool::Presence::kHit);
 }
 

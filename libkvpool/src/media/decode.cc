@@ -230,7 +230,7 @@ void print(Printer &p, const Message &v) {
       "ns_open",    "ns_control", "report_begin", "report_extent", "report_doubt",
       "report_pin", "report_end", "death_ack",    "leave"};
   static constexpr const char *kStatus[] = {"request", "ok",     "exists",  "full",    "busy",
-                                            "stale",   "absent", "refused", "bypassed"};
+                                            "stale",   "absent", "refused", "bypassed", "quota"};
   epoch(p, "epoch", v.epoch);
   p.number("sequence", v.sequence);
   p.hex("incarnation", v.incarnation);

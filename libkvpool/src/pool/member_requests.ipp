@@ -23,6 +23,7 @@ int Member<Env>::status_errno(media::MessageStatus status) {
     case media::MessageStatus::kAbsent: return -ENOENT;
     case media::MessageStatus::kRefused: return -EINVAL;
     case media::MessageStatus::kBypassed: return -EPERM;
+    case media::MessageStatus::kQuota: return -EDQUOT;
   }
   return -EPROTO;
 }

@@ -151,6 +151,9 @@ private:
   void release(u32 extent, bool tainted);
   bool others_hold(u32 slot) const;
   bool holds(u32 slot, u32 extent) const;
+  bool has_ns(u32 id) const {
+    return id > 0 && id < ns_.size() && (ns_[id].flags & media::kNsUsed);
+  }
   bool fits(const media::PublishBody &body, SpaceMap::Spot spot) const;
   u64 room_in(u32 extent) const;
   u32 free_line(const IndexMirror::Found &found);
