@@ -81,6 +81,10 @@ class Commands(Case):
         self.good("ns", "remove", "m", *model, "--yes")
         self.assertEqual(self.json("ns", "list", "--pool", store)["data"]["namespaces"], [])
         self.bad("ns", "clear", "m", *model, code=3)
+        self.good("ns", "create", "n", *model)
+        self.good("put", "k", "--ns", "n", *model, data=b"z" * 4096)
+        self.good("ns", "remove", "n", *model, "--yes")
+        self.assertEqual(self.json("check", store)["data"]["findings"], [])
 
     def test_info_check_repair_on_a_clean_store(self):
         store = self.make()

@@ -141,6 +141,7 @@ private:
   media::MessageStatus pin_reported(const media::ReportPinBody &body, media::PinAnswer &ret);
   media::MessageStatus pin_entry(u32 entry, u64 ttl_ms, media::PinAnswer &ret);
   void unpin(const media::UnpinBody &body);
+  void drop_pendings(u32 ns);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
   bool decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
@@ -174,6 +175,7 @@ private:
   void evict_for(u32 run);
   void forget_grants(u64 elapsed_ns);
   void keep_free_ahead();
+  void empty_cleared();
   void run_graces();
   void note_before_emptying(u32 entry);
   bool still_hidden(const Grace &g) const;

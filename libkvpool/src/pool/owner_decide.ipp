@@ -500,6 +500,7 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
         options_.sink.fn(options_.sink.arg, {.what = Decision::kCleared, .ns = body.id});
       }
       ns_bytes_[body.id] = 0;
+      drop_pendings(body.id);
       if (static_cast<media::NsOp>(body.op) == media::NsOp::kRemove) {
         line.flags = 0;
         std::memset(line.fingerprint, 0, sizeof line.fingerprint);
@@ -510,6 +511,17 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
   pen_.write_ns(body.id, line);
   ret = {body.id, line.epoch};
   return MessageStatus::kOk;
+}
+
+// What was announced in a namespace goes with its keys, before its line says so.
+template <PoolEnv Env>
+void Owner<Env>::drop_pendings(u32 ns) {
+  const auto gone = std::erase_if(pendings_, [&](u32 n) {
+    if (index_.entry(n).ns != ns) return false;
+    clear_entry(n);
+    return true;
+  });
+  if (gone > 0) pen_.drain_strict();
 }
 
 template <PoolEnv Env>

@@ -8,19 +8,23 @@ inline constexpr u32 kEvictTries = 512;      // unevictable entries passed over 
 inline constexpr u64 kGracesAhead = 3;       // free ahead of what a grace's time takes
 inline constexpr u32 kNeighbourShare = 16;  // neighbours this close in age go with an evicted block
 inline constexpr u32 kPinBuckets = 64;       // looked at in one go for pins that have expired
+inline constexpr u32 kClearedAtOnce = 32;    // blocks of cleared namespaces that go in one round
 inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
 
 // The entry stops being visible. Its block stays out of use until clear_entry().
 template <PoolEnv Env>
 void Owner<Env>::hide(u32 number, media::EntryState state) {
   media::Entry &e = index_.entry(number);
-  if (index_.list_of(number) != kClearedList) ns_bytes_[e.ns] -= entry_bytes(e);
+  const bool cleared = index_.list_of(number) == kClearedList;
+  if (!cleared) ns_bytes_[e.ns] -= entry_bytes(e);
   index_.unlink(number);
   index_.drop_parent(number);
   index_.set_state(number, state);
   pen_.write_entry_state(number, e);
-  tell_sink(state == media::EntryState::kDraining ? Decision::kEvicted : Decision::kRemoved, e,
-            DecisionEvent::kNobody);
+  if (!cleared) {
+    tell_sink(state == media::EntryState::kDraining ? Decision::kEvicted : Decision::kRemoved, e,
+              DecisionEvent::kNobody);
+  }
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
   grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
   grace_bytes_ += entry_bytes(e);
@@ -244,6 +248,16 @@ void Owner<Env>::keep_free_ahead() {
   const u64 target = std::min(wanted, pool / 8);
   const u64 have = space_.free_bytes() + grace_bytes_;
   if (have < target) evict_oldest(target - have);
+}
+
+// Nobody finds blocks of cleared and removed namespaces any more: a few at a time go, so that their
+// lines and room do not wait until somebody needs them. They were told of with their namespace.
+template <PoolEnv Env>
+void Owner<Env>::empty_cleared() {
+  if (pins_awaited_ > 0 || reports_awaited_ > 0) return;
+  for (u32 i = 0; i < kClearedAtOnce && index_.list_count(kClearedList) > 0; ++i) {
+    hide(index_.oldest(kClearedList), media::EntryState::kDraining);
+  }
 }
 
 // Clears entries whose grace is over; pinned ones wait for their pins, apart: their space is not
