@@ -180,6 +180,7 @@ private:
   int bind_owner(u64 deadline);
   int bind_slice(u64 deadline);
   int make_room();
+  void announce(media::MessageType type);
   int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer,
            const HeldPin *pin = nullptr);
   void post_publication(Publication &publication);

@@ -153,6 +153,18 @@ int Member<Env>::make_room() {
   return !lease_.alive() || check_owner() == -ESTALE ? -ESTALE : 0;
 }
 
+// proto 8: the line says what the request may make true before the request is visible; under the
+// mutex, so that it is the line of the incarnation that asks.
+template <PoolEnv Env>
+void Member<Env>::announce(media::MessageType type) {
+  if (type == media::MessageType::kGrant && !env_.mutant(Mutant::kHoldsNotAnnounced)) {
+    lease_.set_flags(media::kMemberHolds);
+  }
+  if (type == media::MessageType::kPin && !env_.mutant(Mutant::kPinsNotAnnounced)) {
+    lease_.set_flags(media::kMemberPins);
+  }
+}
+
 // One request whose answer the caller needs, asked again of each new owner until the deadline.
 template <PoolEnv Env>
 int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 deadline,
@@ -162,6 +174,7 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
     Answer answer;
     {
       std::unique_lock guard(mutex_);
+      announce(type);
       if (int err = bind_slice(deadline)) {
         if (err != -EAGAIN || env_.now_ns() >= deadline) return err;
         guard.unlock();
@@ -203,7 +216,6 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
 
 template <PoolEnv Env>
 int Member<Env>::grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy) {
-  if (!env_.mutant(Mutant::kHoldsNotAnnounced)) lease_.set_flags(media::kMemberHolds);
   media::GrantBody body{};
   body.size_class = size_class;
   body.want = 1;
@@ -232,6 +244,7 @@ void Member<Env>::grant_ahead(u8 size_class) {
   media::GrantBody body{};
   body.size_class = size_class;
   body.want = 1;
+  announce(media::MessageType::kGrant);
   mailbox_.post(media::MessageType::kGrant, &body, sizeof body);
   Request &r = new_request(media::MessageType::kGrant);
   r.grant = body;
@@ -440,7 +453,6 @@ int Member<Env>::remove(const Key &key, u64 version, u64 deadline) {
 
 template <PoolEnv Env>
 int Member<Env>::pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, Pin &ret_pin) {
-  if (!env_.mutant(Mutant::kPinsNotAnnounced)) lease_.set_flags(media::kMemberPins);
   media::PinBody body{};
   std::memcpy(body.key, key.w, sizeof body.key);
   body.ttl_ms = ttl_ms;
