@@ -104,7 +104,7 @@ int cmd_repair(const Args &args) {
   const int error = media::read_superblock(*pool.reader, superblock, &why);
   if (error != 0) fail_superblock(address, error, why);
   if (media::may_write(superblock.geometry, &why) != 0) {
-    fail(kExitFailed, address, why, "the kvpool that made or last changed this store can repair it");
+    fail(kExitFailed, address, why, "the kvpool that made or last changed it can repair it");
   }
   if (!dry) take_locks(*pool.backend, superblock.geometry, address);
   std::vector<Mend> mends;

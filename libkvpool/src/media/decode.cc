@@ -516,8 +516,18 @@ DecodedLine decode_line(const StoreView &view, PoolOffset at, const Line &line) 
   }
   switch (place.kind) {
     case LineKind::kRequest:
+      p.number("member slot", place.i);
+      p.number("ring line", place.n);
+      break;
     case LineKind::kResponse:
-    case LineKind::kNotice: p.number("member slot", place.i); break;
+      p.number("member slot", place.i);
+      p.number("standby slot", place.j);
+      p.number("ring line", place.n);
+      break;
+    case LineKind::kNotice:
+      p.number("member slot", place.i);
+      p.number("standby slot", place.j);
+      break;
     case LineKind::kNamespace: p.number("namespace", place.n); break;
     case LineKind::kEntry: p.number("entry", place.n); break;
     case LineKind::kStrip:
