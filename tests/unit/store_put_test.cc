@@ -99,6 +99,32 @@ Test(store_put, full_index_groups_wait_no_longer_than_they_may, .timeout = 30) {
   cr_assert_lt(clock_ns() - begun, 300'000'000u);
 }
 
+// Guards: a put that was cancelled while its publication waited for a dead owner went on until its
+// deadline.
+Test(store_put, cancelling_ends_a_put_that_a_dead_owner_will_not_answer, .timeout = 30) {
+  TestStore store(grace_of(1000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  Putter putter(a);
+  cr_assert(putter.put(ns, make_key(1), 5000).status == store::BlockStatus::kOk);
+  owner.stop();
+  std::atomic<bool> cancelled{false};
+  std::thread canceller([&] {
+    wait_ms(100);
+    cancelled = true;
+  });
+  const u64 begun = clock_ns();
+  const store::PutBlock block = putter.put(ns, make_key(2), 5000, &cancelled);
+  canceller.join();
+  cr_assert_eq(putter.result(), -ECANCELED);
+  cr_assert(block.status == store::BlockStatus::kDoubt, "%d", int(block.status));
+  cr_assert_lt(clock_ns() - begun, 1'000'000'000u);
+  ServingOwner next(store, 3);
+  cr_assert(within_ms(2000, [&] { return a->blocks_in_doubt() == 0; }));
+  cr_assert(look(a, ns, 2).presence == pool::Presence::kHit, "the report told of it");
+}
+
 // Shows: the reason of a put that its namespace's quota refuses differs from a full store's.
 Test(store_put, quota_is_not_a_full_store, .timeout = 30) {
   TestStore store(grace_of(1000));

@@ -687,8 +687,8 @@ KVPOOL_API int kvpool_check(struct kvpool_op *op);
 /*
  * Ends an operation early: returns only when nothing will touch the caller's memory any more.
  * Returns 1 when it was stopped (its result is -ECANCELED), 0 when it had ended or was not running.
- * Blocks stored before stay stored. It waits for no owner; for the answer to what was sent, at most
- * until the operation's deadline.
+ * Blocks stored before stay stored. It waits for no owner, and for the answer to what was sent only
+ * a moment: a block that has none by then is in doubt.
  */
 KVPOOL_API int kvpool_cancel(struct kvpool_op *op);
 

@@ -7,6 +7,7 @@ namespace kvpool::pool {
 
 inline constexpr u32 kAcceptBatch = 32;            // answered publications that share one accept
 inline constexpr u64 kOwnerCheckNs = 2'000'000;    // how often a waiter looks at the claims
+inline constexpr u64 kAnswerSliceNs = 50'000'000;  // between looks whether a call was given up
 inline constexpr u64 kBindSliceNs = 20'000'000;    // for which one caller keeps others from a bind
 inline constexpr u64 kGrantAheadNs = 2'000'000;    // who asked within this will ask again
 inline constexpr u64 kBusyFirstNs = 50'000;        // waits between tries while graces run
@@ -356,15 +357,17 @@ u32 Member<Env>::post_some(Publication *publications, u32 count) {
 }
 
 template <PoolEnv Env>
-int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
+int Member<Env>::publish(Publication *publications, u32 count, u64 deadline,
+                         const std::atomic<bool> *cancelled) {
+  const auto given_up = [&] { return cancelled && cancelled->load(std::memory_order_relaxed); };
   u32 posted = 0;
   bool done = false;
   int result = 0;
   for (u32 i = 0; i < count; ++i) publications[i].result = -EINPROGRESS;
   while (posted < count && result == 0) {
     std::unique_lock guard(mutex_);
-    if (!lease_.alive()) {
-      result = -ESTALE;
+    if (!lease_.alive() || given_up()) {
+      result = given_up() ? -ECANCELED : -ESTALE;
       break;
     }
     result = bind_slice(deadline);
@@ -387,8 +390,18 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
     env_.relax(0);
   }
   while (result == 0 && !done) {
-    result = wait_for(done, deadline);
+    // A slice for the answer of an owner that lives, even to who gave up already.
+    const u64 slice = cancelled ? env_.now_ns() + kAnswerSliceNs : deadline;
+    result = wait_for(done, std::min(slice, deadline));
+    if (result == -ETIMEDOUT && env_.now_ns() < deadline) {
+      result = given_up() ? -ECANCELED : 0;
+      continue;
+    }
     if (result != -EAGAIN) break;
+    if (given_up()) {
+      result = -ECANCELED;
+      break;
+    }
     {
       std::lock_guard guard(mutex_);
       result = bind_slice(deadline);  // the new owner resolves what is in doubt

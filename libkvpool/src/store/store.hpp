@@ -269,7 +269,7 @@ private:
     if (!env_.mutant(pool::Mutant::kPublishWithoutDrain)) drain_touched(scratch);
     // proto 7: the step between drain and publish asks whether this member may still write.
     if (!member_.alive()) err = -ESTALE;
-    if (err == 0 && ready > 0) err = member_.publish(publications, ready, deadline);
+    if (err == 0 && ready > 0) err = member_.publish(publications, ready, deadline, cancelled);
     for (u32 j = 0; j < ready; ++j) {
       finish_put(blocks[which[j]], publications[j]);
     }
@@ -313,6 +313,7 @@ private:
       case -EPERM: block.status = BlockStatus::kBypassed; break;
       case -EINPROGRESS: block.status = BlockStatus::kDoubt; break;
       case -EAGAIN:
+      case -ECANCELED:
       case -ETIMEDOUT:  // never posted: the block is still in hand
         member_.abort(p.block);
         block.status = BlockStatus::kUntried;
