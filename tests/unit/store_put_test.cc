@@ -47,7 +47,7 @@ private:
 };
 
 media::FormatOptions grace_of(u32 us) {
-  media::FormatOptions options = lease_of(2000);
+  media::FormatOptions options = lease_of(10'000);
   options.grace_us = us;
   return options;
 }
@@ -75,7 +75,7 @@ Test(store_put, full_index_groups_make_room, .timeout = 30) {
 
 // Shows: what cannot make room in time is FULL, by its deadline, and at once when cancelled.
 Test(store_put, full_index_groups_wait_no_longer_than_they_may, .timeout = 30) {
-  TestStore store(grace_of(400'000));
+  TestStore store(grace_of(3'000'000));
   ServingOwner owner(store, 1);
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);
@@ -86,7 +86,7 @@ Test(store_put, full_index_groups_wait_no_longer_than_they_may, .timeout = 30) {
   u64 begun = clock_ns();
   cr_assert(putter.put(ns, crowded_key(100), 100).status == store::BlockStatus::kFull);
   cr_assert_eq(putter.result(), 0);
-  cr_assert_lt(clock_ns() - begun, 300'000'000u);
+  cr_assert_lt(clock_ns() - begun, 2'000'000'000u);
   std::atomic<bool> cancelled{false};
   std::thread canceller([&] {
     wait_ms(50);
@@ -96,7 +96,7 @@ Test(store_put, full_index_groups_wait_no_longer_than_they_may, .timeout = 30) {
   putter.put(ns, crowded_key(101), 5000, &cancelled);
   canceller.join();
   cr_assert_eq(putter.result(), -ECANCELED);
-  cr_assert_lt(clock_ns() - begun, 300'000'000u);
+  cr_assert_lt(clock_ns() - begun, 2'000'000'000u);
 }
 
 // Guards: a put that was cancelled while its publication waited for a dead owner went on until its
