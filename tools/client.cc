@@ -44,7 +44,7 @@ namespace {
 std::string hint_for(int error) {
   switch (error) {
     case -ENODATA:
-      return "make one: kvpool format ADDRESS";
+      return "make one: kvpool format ADDRESS --yes; what stands there is lost";
     case -EAGAIN:
       return "nobody serves the store: kvpool serve ADDRESS, or --embedded";
     case -EUCLEAN:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool check: the verifier, and single lines in words.
 #include <cerrno>
+#include <functional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -67,53 +69,116 @@ Json report_json(const media::VerifyReport &report) {
   return json;
 }
 
-// "claim:1", "entry:77" or "0:4096" to an address.
-PoolOffset place_of(const std::string &text, const media::StoreView &view) {
-  const media::Geometry &geo = view.geometry();
+// A line's name: "claim:1", or "response:2.0.3", most significant number first.
+struct LineName {
+  std::string kind;
+  std::vector<u64> numbers;
+};
+
+LineName parse_line_name(const std::string &text) {
+  LineName name;
+  std::size_t at = std::min(text.find(':'), text.size());
+  name.kind = text.substr(0, at);
+  while (at < text.size()) {
+    const std::size_t end = std::min(text.find('.', at + 1), text.size());
+    std::uint64_t number = 0;
+    if (!parse_count(text.substr(at + 1, end - at - 1), number)) {
+      fail(kExitUsage, "--decode",
+           fmt::format("'{}' has no number behind the {}", text,
+                       text[at] == ':' ? "colon" : "dot"));
+    }
+    name.numbers.push_back(number);
+    at = end;
+  }
+  return name;
+}
+
+// DEVICE:BYTE. False: the text does not begin with a number.
+bool byte_of(const std::string &text, const media::Geometry &geo, PoolOffset &ret) {
   const std::size_t colon = std::min(text.find(':'), text.size());
-  const std::string name = text.substr(0, colon);
-  std::uint64_t number = 0;
-  if (colon < text.size() && !parse_bytes(text.substr(colon + 1), number)) {
+  std::uint64_t device = 0, byte = 0;
+  if (!parse_count(text.substr(0, colon), device)) return false;
+  if (colon < text.size() && !parse_bytes(text.substr(colon + 1), byte)) {
     fail(kExitUsage, "--decode", "'" + text + "' has no number behind the colon");
   }
-  std::uint64_t device = 0;
-  if (parse_count(name, device)) {
-    if (device >= geo.device_count || number % kLineBytes != 0 ||
-        number >= geo.device_bytes[device]) {
-      fail(kExitUsage, "--decode", "'" + text + "' is no line of the store",
-           fmt::format("a line's byte is a multiple of {}", kLineBytes));
-    }
-    return PoolOffset(static_cast<u32>(device), number);
+  if (device >= geo.device_count || byte % kLineBytes != 0 || byte >= geo.device_bytes[device]) {
+    fail(kExitUsage, "--decode", "'" + text + "' is no line of the store",
+         fmt::format("a line's byte is a multiple of {}", kLineBytes));
   }
-  const auto index = static_cast<u32>(number);
-  const auto below = [&](u64 count) {
-    if (number >= count)
-      fail(kExitUsage, "--decode", fmt::format("'{}': there are {} of them", text, count));
+  ret = PoolOffset(static_cast<u32>(device), byte);
+  return true;
+}
+
+struct LineKind {
+  const char *name;
+  bool needs_area;          // it has no address while no area can be trusted
+  std::vector<u64> counts;  // how many there are, by each number of the name
+  std::function<PoolOffset(const u32 *)> at;
+};
+
+std::vector<LineKind> line_kinds(const media::StoreView &view) {
+  const media::Geometry &geo = view.geometry();
+  const u64 members = geo.member_count(), standbys = geo.standby_count;
+  const u64 extents = view.area_known ? view.regions.extent_count() : 0;
+  const u64 entries = view.area_known ? view.active().index_groups * media::kGroupLines : 0;
+  const u64 units = geo.extent_bytes() / media::kStripLineCovers;
+  const u64 answer_lines = u64{geo.response_slots} * media::kResponseSlotLines;
+  const auto area = [&view] { return view.area(); };
+  return {
+      {"superblock", false, {2}, [&](const u32 *n) { return geo.identity_at(n[0]); }},
+      {"geometry", false, {4}, [&](const u32 *n) { return geo.geometry_at(n[0] / 2, n[0] % 2); }},
+      {"claim", false, {2 * standbys},
+       [&](const u32 *n) {
+         return geo.claim_at(n[0] / geo.standby_count, n[0] % geo.standby_count);
+       }},
+      {"host", false, {geo.host_count}, [&](const u32 *n) { return geo.host_at(n[0]); }},
+      {"doorbell", false, {geo.host_count}, [&](const u32 *n) { return geo.doorbell_at(n[0]); }},
+      {"member", false, {members}, [&](const u32 *n) { return geo.member_at(n[0]); }},
+      {"reaper", false, {members}, [&](const u32 *n) { return geo.reaper_at(n[0]); }},
+      {"notice", false, {members, standbys},
+       [&](const u32 *n) { return geo.notice_at(n[0], n[1]); }},
+      {"request", false, {members, geo.request_lines},
+       [&](const u32 *n) { return geo.request_line(n[0], n[1]); }},
+      {"response", false, {members, standbys, answer_lines},
+       [&](const u32 *n) { return geo.response_line(n[0], n[1], 0, n[2]); }},
+      {"area", false, {standbys, 2, geo.area_bytes / kLineBytes},
+       [&](const u32 *n) { return geo.area_at(n[0], n[1]) + u64{n[2]} * kLineBytes; }},
+      {"region", true, {media::kMaxRegions},
+       [&, area](const u32 *n) { return geo.region_line(area(), n[0] * media::kRegionLines); }},
+      {"ns", true, {geo.namespace_lines},
+       [&, area](const u32 *n) { return geo.ns_line(area(), n[0]); }},
+      {"extent", true, {extents},
+       [&, area](const u32 *n) { return geo.map_line(area(), n[0] / media::kMapRecordsPerLine); }},
+      {"entry", true, {entries}, [&, area](const u32 *n) { return geo.entry_line(area(), n[0]); }},
+      {"strip", true, {extents, units},
+       [&view](const u32 *n) { return view.regions.strip_line(n[0], n[1]); }},
   };
-  if (name == "superblock") return below(2), geo.identity_at(index);
-  if (name == "geometry") return below(4), geo.geometry_at(index / 2, index % 2);
-  if (name == "claim")
-    return below(u64{2} * geo.standby_count),
-           geo.claim_at(index / geo.standby_count, index % geo.standby_count);
-  if (name == "host") return below(geo.host_count), geo.host_at(index);
-  if (name == "doorbell") return below(geo.host_count), geo.doorbell_at(index);
-  if (name == "member") return below(geo.member_count()), geo.member_at(index);
-  if (name == "reaper") return below(geo.member_count()), geo.reaper_at(index);
-  if (name == "region" || name == "ns" || name == "extent" || name == "entry") {
-    if (!view.area_known)
+}
+
+// A line's name, or DEVICE:BYTE, to its address. Numbers that are left out are 0.
+PoolOffset place_of(const std::string &text, const media::StoreView &view) {
+  PoolOffset place{};
+  if (byte_of(text, view.geometry(), place)) return place;
+  const LineName name = parse_line_name(text);
+  std::string names;
+  for (const LineKind &kind : line_kinds(view)) {
+    names += std::string(kind.name) + " ";
+    if (name.kind != kind.name) continue;
+    if (kind.needs_area && !view.area_known)
       fail(kExitDamaged, "--decode", "no area can be trusted, so its lines have no address");
-    if (name == "region")
-      return below(media::kMaxRegions), geo.region_line(view.area(), index * media::kRegionLines);
-    if (name == "ns") return below(geo.namespace_lines), geo.ns_line(view.area(), index);
-    if (name == "extent")
-      return below(view.regions.extent_count()),
-             geo.map_line(view.area(), number / media::kMapRecordsPerLine);
-    return below(view.active().index_groups * media::kGroupLines),
-           geo.entry_line(view.area(), number);
+    if (name.numbers.size() > kind.counts.size())
+      fail(kExitUsage, "--decode",
+           fmt::format("'{}': a {} has at most {} numbers", text, kind.name, kind.counts.size()));
+    u32 numbers[3] = {};
+    for (std::size_t i = 0; i < name.numbers.size(); ++i) {
+      if (name.numbers[i] >= kind.counts[i])
+        fail(kExitUsage, "--decode",
+             fmt::format("'{}': {} is not below {}", text, name.numbers[i], kind.counts[i]));
+      numbers[i] = static_cast<u32>(name.numbers[i]);
+    }
+    return kind.at(numbers);
   }
-  fail(kExitUsage, "--decode", "'" + name + "' is no kind of line",
-       "superblock geometry claim host doorbell member reaper region ns extent entry, or "
-       "DEVICE:BYTE");
+  fail(kExitUsage, "--decode", "'" + name.kind + "' is no kind of line", names + "or DEVICE:BYTE");
 }
 
 int decode_one(const Args &args, const std::string &address, media::LineReader &reader) {

@@ -103,6 +103,9 @@ int cmd_repair(const Args &args) {
   std::string why;
   const int error = media::read_superblock(*pool.reader, superblock, &why);
   if (error != 0) fail_superblock(address, error, why);
+  if (media::may_write(superblock.geometry, &why) != 0) {
+    fail(kExitFailed, address, why, "the kvpool that made or last changed it can repair it");
+  }
   if (!dry) take_locks(*pool.backend, superblock.geometry, address);
   std::vector<Mend> mends;
   Json beyond = Json::array();

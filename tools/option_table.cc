@@ -69,7 +69,8 @@ constexpr OptionSpec kCheck[] = {
     {"--payload", Kind::kFlag, "", "", "Also prove every published block against its checks."},
     {"--decode", Kind::kText, "LINE", "",
      "Print one line field by field instead: DEVICE:BYTE, or a name such as superblock, claim:0, "
-     "member:3, extent:12, entry:77, ns:1."},
+     "member:3, extent:12, entry:77, ns:1, request:MEMBER.LINE, response:MEMBER.STANDBY.LINE, "
+     "notice:MEMBER.STANDBY, strip:EXTENT.UNIT, area:STANDBY.WHICH.LINE."},
     kProgress,
     kJson,
 };

@@ -135,17 +135,40 @@ class Images(Case):
         self.bad("check", self.store, code=4)
         self.bad("repair", self.store, "--yes", code=4)
 
-    def test_newer_format(self):
-        # As a later release would write it: another version, and the seal that goes with it.
+    def reseal_superblock(self, change):
+        """As a later release would write it: something else, and the seal that goes with it."""
         with open(self.path, "r+b") as file:
             for copy in (0, 8192):
                 file.seek(copy)
                 line = bytearray(file.read(64))
-                line[47] += 1
+                change(line)
                 seed = crc(crc(0xFFFFFFFF, bytes(line[0:8])), word(line[45]))
                 line[60:64] = crc(seed, bytes(line[0:60])).to_bytes(4, "little")
                 file.seek(copy)
                 file.write(line)
+
+    def test_features_a_writer_must_know(self):
+        def change(line):
+            line[36] |= 0x80
+
+        self.reseal_superblock(change)
+        flip(self.path, 8 * 64 + 5)
+        before = self.path.read_bytes()
+        self.bad("put", "a", "--pool", self.store, "--embedded", code=1, says="does not know", data=b"1")
+        for words in (("--yes",), ("--dry-run",)):
+            self.bad("repair", self.store, *words, code=1, says="does not know")
+        self.assertEqual(self.path.read_bytes(), before)
+
+    def test_hint_to_make_a_store_can_be_followed(self):
+        self.path.write_bytes(bytes(32 << 20))
+        said = self.bad("put", "a", "--pool", self.store, code=3, says="kvpool format", data=b"1").err
+        self.good(*re.search(r"hint: make one: kvpool (format [^;\n]*)", said).group(1).split())
+
+    def test_newer_format(self):
+        def change(line):
+            line[47] += 1
+
+        self.reseal_superblock(change)
         for command in (*READERS, "serve"):
             self.bad(command, self.store, code=1, says="version 2")
 

@@ -61,6 +61,10 @@ class Commands(Case):
         listed = self.json("ns", "list", "--pool", store)["data"]["namespaces"]
         self.assertEqual([(ns["name"], ns["block_bytes"], ns["quota_bytes"]) for ns in listed], [("m", 4096, 1 << 20)])
         self.good("put", "k", "--ns", "m", *model, data=b"z" * 4096)
+        self.good("ns", "create", "small", "--quota", "64KiB", "--pool", store)
+        self.bad("put", "k", "--ns", "small", "--pool", store, code=1, says="namespace 'small' has a quota of 64 KiB",
+                 data=b"z" * 100000)
+        self.good("ns", "remove", "small", "--pool", store, "--yes")
         self.bad("put", "k", "--ns", "m", "--model", "other", "--dtype", "bf16", "--pool", store, code=1,
                  says="another description", data=b"z" * 4096)
         self.bad("put", "k2", "--ns", "m", *model, code=1, data=b"z" * 8192)
@@ -77,6 +81,10 @@ class Commands(Case):
         self.good("ns", "remove", "m", *model, "--yes")
         self.assertEqual(self.json("ns", "list", "--pool", store)["data"]["namespaces"], [])
         self.bad("ns", "clear", "m", *model, code=3)
+        self.good("ns", "create", "n", *model)
+        self.good("put", "k", "--ns", "n", *model, data=b"z" * 4096)
+        self.good("ns", "remove", "n", *model, "--yes")
+        self.assertEqual(self.json("check", store)["data"]["findings"], [])
 
     def test_info_check_repair_on_a_clean_store(self):
         store = self.make()
@@ -87,6 +95,17 @@ class Commands(Case):
         for line in ("superblock", "geometry:1", "claim:0", "host:0", "member:0", "region:0", "ns:1", "extent:3",
                      "entry:5", "0:0"):
             self.json("check", store, "--decode", line, schema="check.line")
+        for line, kind, says in (("request:1.7", "request", "member slot: 1"), ("response:2.0.3", "response", "member slot: 2"),
+                                 ("notice:3", "notice", "member slot: 3"), ("notice:3.1", "notice", "standby slot: 1"),
+                                 ("strip:2.5", "check", "covers: unit 5 of extent 2"), ("strip:2", "check", "unit 0"),
+                                 ("area:0.1", "region head", "area: 1 of standby slot 0"),
+                                 ("area:1.0.64", "namespace", "area: 0 of standby slot 1")):
+            said = self.json("check", store, "--decode", line, schema="check.line")["data"]
+            self.assertEqual(said["kind"], kind, line)
+            self.assertIn(says, said["text"], line)
+        for line in ("request:99", "request:1.99999", "request:1.2.3", "response:0.99", "notice:0.99", "notice:x",
+                     "strip:99999", "strip:0.99", "area:99", "area:0.2", "area:0.0.99999999", "claim:0.1", "request:"):
+            self.bad("check", store, "--decode", line, code=2, says="--decode")
         self.bad("repair", store, "--yes", code=3, says="nothing to mend")
         self.assertIn("blocks", self.good("info", store).out)
         self.assertIn("clean", self.good("check", store).out)

@@ -54,6 +54,7 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "validate_again",
                                            "claims_reread",
                                            "get_corrupt",
+                                           "pending_of_nobody",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

@@ -377,6 +377,35 @@ Test(media_verifier, runs_are_followed) {
   cr_expect(sink.has(Finding::kEntryClass), "%s", sink.names().c_str());
 }
 
+// Guards: blocks of a namespace that was removed, and its line, were damage or a warning.
+Test(media_verifier, what_a_removed_namespace_leaves_is_fine) {
+  Image image(test::tiny_options(1, u64{24} << 20));
+  image.add_namespace(1, "goes");
+  const u64 n = image.add_block(Image::make_key(1), 4096, 1, 1);
+  const Entry entry = image.entry(n);
+  const auto line_of = [&](u64 clear_version, u16 flags) {
+    auto line = image.get<NamespaceLine>(image.geo().ns_line(image.area(), 1));
+    line.clear_version = clear_version;
+    line.flags = flags;
+    std::memset(line.fingerprint, 0, sizeof line.fingerprint);
+    image.put(image.geo().ns_line(image.area(), 1), line, image.epoch());
+  };
+  const auto findings = [&] {
+    Collect sink;
+    VerifyReport report;
+    verify_store(image, kAll, sink, report);
+    return sink.names();
+  };
+  line_of(entry.version, 0);
+  cr_expect_str_empty(findings().c_str(), "%s", findings().c_str());
+  line_of(entry.version - 1, 0);
+  cr_expect(findings().find("entry-namespace") < findings().size(), "published after the removal");
+  line_of(entry.version, kNsEmpty);
+  cr_expect(findings().find("entry-namespace") < findings().size(), "nobody ever used it");
+  line_of(0, 0);
+  cr_expect(findings().find("namespace-lost") < findings().size());
+}
+
 Test(media_verifier, counts_beyond_what_it_lists) {
   Image image = golden_store();
   const u64 entries = image.geo().index_groups * kGroupLines;

@@ -122,6 +122,32 @@ Test(pool_basic, clear_and_bypass_bind_what_begins_after_their_answer, .timeout 
   cr_assert_eq(put_block(a, {ns.id, answer.epoch}, 3), 0);
 }
 
+// Guards: blocks of a removed or cleared namespace stayed until somebody needed their room.
+Test(pool_basic, removed_and_cleared_namespaces_are_emptied, .timeout = 30) {
+  TestStore store;
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  for (const media::NsOp op : {media::NsOp::kClear, media::NsOp::kRemove}) {
+    const pool::NsRef ns = open_ns(a);
+    const auto left = [&] {
+      u32 blocks = 0;
+      for (u32 n = 0; n < owner->index().count(); ++n) {
+        const auto &e = owner->index().entry(n);
+        blocks += e.ns == ns.id && e.entry_state() != media::EntryState::kEmpty;
+      }
+      return blocks;
+    };
+    for (u64 k = 0; k < 200; ++k) cr_assert_eq(put_block(a, ns, k), 0);
+    cr_assert_eq(a->pending(ns, make_key(500), 60'000), 0);
+    cr_assert(within_ms(1000, [&] { return left() == 201; }));
+    media::NsAnswer answer;
+    cr_assert_eq(a->ns_control(ns.id, ns.epoch, op, a.in(1000), answer), 0);
+    cr_assert(look(a, ns, 1).presence != pool::Presence::kHit);
+    cr_assert(within_ms(2000, [&] { return left() == 0; }), "%u", left());
+    cr_assert_eq(owner->stats().evicted, 0u, "nobody's blocks made room for others");
+  }
+}
+
 Test(pool_basic, pinned_block_outlives_removal_and_eviction_until_it_expires, .timeout = 30) {
   TestStore store;
   ServingOwner owner(store, 1);

@@ -48,6 +48,46 @@ Test(pool_recovery, rejoined_member_announces_what_it_holds_and_pins, .timeout =
   cr_assert_eq(flags(), u32{media::kMemberHolds | media::kMemberPins});
 }
 
+// Guards: a request that waited for an owner while its member joined anew was announced by the dead
+// incarnation only.
+Test(pool_recovery, rejoin_while_a_request_waits_leaves_nothing_unannounced, .timeout = 30) {
+  for (const bool pins : {false, true}) {
+    TestStore store(lease_of(1000));
+    auto owner = std::make_unique<ServingOwner>(store, 1);
+    LiveMember a(store, 2), b(store, 3);
+    const pool::NsRef ns = open_ns(a);
+    cr_assert_eq(put_block(b, ns, 1), 0);
+    const pool::Hit hit = look(a, ns, 1);
+    const auto flags = [&] {
+      Line line;
+      const PoolOffset at = store.geometry().member_at(a->slot());
+      store.memory().acquire(at, kLineBytes);
+      cr_assert(store.memory().load_line(at, line));
+      return u32{media::from_line<media::MemberLine>(line).flags};
+    };
+    owner->stop();
+    a->remove(make_key(77), 0, a.in(50));  // so that it has seen that its owner is gone
+    std::atomic<int> result{1};
+    std::thread asks([&] {
+      if (pins) {
+        pool::Pin pin;
+        result = a->pin(hit, make_key(1), 20'000, a.in(10'000), pin);
+      } else {
+        pool::Block block;
+        result = a->reserve(64 * 1024, 1, a.in(10'000), &block);
+      }
+    });
+    wait_ms(100);
+    cr_assert_eq(result, 1, "it waits for an owner");
+    cr_assert_eq(a->rejoin(), 0);
+    cr_assert_eq(flags(), 0u);
+    ServingOwner next(store, 4);
+    asks.join();
+    cr_assert_eq(result, 0);
+    cr_assert_eq(flags(), u32{pins ? media::kMemberPins : media::kMemberHolds});
+  }
+}
+
 // Guards: a member line that was torn at activation lost that member's pins and reports.
 Test(pool_recovery, member_whose_line_cannot_be_read_still_owes_its_report, .timeout = 30) {
   TestStore store(lease_of(2000));
@@ -224,7 +264,7 @@ Test(pool_recovery, block_larger_than_the_quota_evicts_nothing, .timeout = 30) {
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a, 5, 640 * 1024);
   for (u64 k = 0; k < 8; ++k) cr_assert_eq(put_block(a, ns, k, 60 * 1024), 0);
-  cr_assert_eq(put_block(a, ns, 50, 1024 * 1024), -ENOSPC);
+  cr_assert_eq(put_block(a, ns, 50, 1024 * 1024), -EDQUOT);
   for (u64 k = 0; k < 8; ++k) cr_assert(look(a, ns, k).presence == pool::Presence::kHit);
 }
 

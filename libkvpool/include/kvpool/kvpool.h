@@ -506,10 +506,11 @@ KVPOOL_API int kvpool_lookup(struct kvpool_ns *ns, const struct kvpool_key *keys
 
 /*
  * Stores `bytes` at `buf` under `key`. Returns 1 when stored now, 0 when the key was published
- * before. Errors: -ENOSPC (full, and nothing may be evicted), -EKEYREVOKED (the namespace was
- * cleared or removed since the key was made: make it anew), -EMSGSIZE (not the namespace's block
- * size, or larger than a block can be, or than the store), -ESHUTDOWN (bypassed), -EINPROGRESS (in
- * doubt: sent, but no answer could be accepted by the deadline), -EROFS.
+ * before. Errors: -ENOSPC (full, and nothing may be evicted; or the namespace's quota has no
+ * room, and kvpool_strerror_detail says so), -EKEYREVOKED (the namespace was cleared or removed
+ * since the key was made: make it anew), -EMSGSIZE (not the namespace's block size, or larger than
+ * a block can be, or than the store), -ESHUTDOWN (bypassed), -EINPROGRESS (in doubt: sent, but no
+ * answer could be accepted by the deadline), -EROFS.
  */
 KVPOOL_API int kvpool_put(struct kvpool_ns *ns, const struct kvpool_key *key, const void *buf,
                           uint64_t bytes, uint64_t deadline_ns);
@@ -686,8 +687,8 @@ KVPOOL_API int kvpool_check(struct kvpool_op *op);
 /*
  * Ends an operation early: returns only when nothing will touch the caller's memory any more.
  * Returns 1 when it was stopped (its result is -ECANCELED), 0 when it had ended or was not running.
- * Blocks stored before stay stored. It waits for no owner; for the answer to what was sent, at most
- * until the operation's deadline.
+ * Blocks stored before stay stored. It waits for no owner, and for the answer to what was sent only
+ * a moment: a block that has none by then is in doubt.
  */
 KVPOOL_API int kvpool_cancel(struct kvpool_op *op);
 

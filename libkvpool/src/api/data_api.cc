@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lookup, put, get, rows, remove, touch, pending.
 #include "api/handles.hpp"
+#include "backend/address.hpp"
 
 using namespace kvpool;
 using namespace kvpool::api;
@@ -128,13 +129,25 @@ int get_blocks(kvpool_ns *ns, const kvpool_block *blocks, size_t n, u64 deadline
 
 namespace {
 
+// The store may have room: what is in the way is the namespace's quota.
+int quota_result(kvpool_ns *ns, std::string *why) {
+  store::NsInfo info;
+  std::string said = "put: namespace '" + ns->ns->description().name + "' has a quota";
+  if (ns->ns->stat(info) == 0) said += " of " + backend::format_size(info.quota_bytes);
+  said += ", which has no room for this block; kvpool ns clear empties it, and one that is removed "
+          "can be made with another quota";
+  return options_error(why, -ENOSPC, said.c_str());
+}
+
 // One block's status as the result of kvpool_put.
 int put_result(kvpool_ns *ns, const store::PutBlock &block, int err, std::string *why) {
   using store::BlockStatus;
   switch (block.status) {
     case BlockStatus::kOk: return 1;
     case BlockStatus::kExists: return 0;
-    case BlockStatus::kFull: return ns->ctx->context->explain(-ENOSPC, why);
+    case BlockStatus::kFull:
+      return block.error == -EDQUOT ? quota_result(ns, why)
+                                    : ns->ctx->context->explain(-ENOSPC, why);
     case BlockStatus::kBypassed: return ns->ctx->context->explain(-EPERM, why);
     case BlockStatus::kDoubt:
       if (err == -ESTALE) return ns->ctx->context->explain(err, why);

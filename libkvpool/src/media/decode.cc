@@ -230,7 +230,7 @@ void print(Printer &p, const Message &v) {
       "ns_open",    "ns_control", "report_begin", "report_extent", "report_doubt",
       "report_pin", "report_end", "death_ack",    "leave"};
   static constexpr const char *kStatus[] = {"request", "ok",     "exists",  "full",    "busy",
-                                            "stale",   "absent", "refused", "bypassed"};
+                                            "stale",   "absent", "refused", "bypassed", "quota"};
   epoch(p, "epoch", v.epoch);
   p.number("sequence", v.sequence);
   p.hex("incarnation", v.incarnation);
@@ -516,8 +516,18 @@ DecodedLine decode_line(const StoreView &view, PoolOffset at, const Line &line) 
   }
   switch (place.kind) {
     case LineKind::kRequest:
+      p.number("member slot", place.i);
+      p.number("ring line", place.n);
+      break;
     case LineKind::kResponse:
-    case LineKind::kNotice: p.number("member slot", place.i); break;
+      p.number("member slot", place.i);
+      p.number("standby slot", place.j);
+      p.number("ring line", place.n);
+      break;
+    case LineKind::kNotice:
+      p.number("member slot", place.i);
+      p.number("standby slot", place.j);
+      break;
     case LineKind::kNamespace: p.number("namespace", place.n); break;
     case LineKind::kEntry: p.number("entry", place.n); break;
     case LineKind::kStrip:

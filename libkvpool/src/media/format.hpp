@@ -327,6 +327,7 @@ enum class MessageStatus : u8 {
   kAbsent,    // no such entry
   kRefused,   // the request makes no sense for this member
   kBypassed,  // the namespace is bypassed
+  kQuota,     // no room within the namespace's quota
 };
 
 // writer: the member (request ring), the owner of that standby slot (response ring)

@@ -158,11 +158,16 @@ RegionPlan deal_regions(const Geometry &g, const u64 (&stripes)[kMaxDevices]) {
     while (n > 0 && free[order[n - 1]] * n < g.extent_stripes) --n;
     if (n == 0) break;
     const u64 rows = free[order[n - 1]];
-    std::sort(order, order + n);
-    for (u32 k = 0; k < n; ++k) free[order[k]] -= rows;
+    u32 chosen = 0;
+    for (u32 k = 0; k < n; ++k) chosen |= 1u << order[k];
     plan.rows[plan.count] = rows;
     plan.place_count[plan.count] = n;
-    std::copy(order, order + n, plan.device[plan.count]);
+    u8 *to = plan.device[plan.count];
+    for (u32 d = 0; d < g.device_count; ++d) {
+      if (!(chosen >> d & 1)) continue;
+      free[d] -= rows;
+      *to++ = static_cast<u8>(d);
+    }
     ++plan.count;
   }
   return plan;

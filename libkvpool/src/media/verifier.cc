@@ -104,6 +104,7 @@ private:
   bool fits_class(const Entry &e, const BlockShape &shape, u32 extent);
   void refresh_record(u32 extent);
   bool ns_known(u32 id);
+  bool ns_known(const Entry &e);
   void entry_place(u64 number, const Entry &e, const BlockShape &shape);
   bool fits_run(const Entry &e, const BlockShape &shape, u32 extent);
   void overlaps();
@@ -126,7 +127,7 @@ private:
   u32 epoch_ = 0;
   std::vector<MapRecord> map_;
   std::vector<bool> map_known_;
-  std::vector<u8> ns_used_;  // 0: free, 1: used, 2: unknown
+  std::vector<u8> ns_used_;  // 0: free, 1: used, 2: unknown, 3: removed
   std::vector<BlockUse> blocks_;
 };
 
@@ -335,7 +336,9 @@ void Verifier::namespaces() {
     }
     const bool used = (ns.flags & kNsUsed) != 0, empty = (ns.flags & kNsEmpty) != 0;
     if (used && empty) found(Finding::kNsField, at, "namespace %u: flags 0x%x", id, ns.flags);
-    if (!used && !empty) {  // what a take-over makes of a line that it could not read
+    if (!used && !empty && ns.clear_version != 0) {
+      ns_used_[id] = 3;
+    } else if (!used && !empty) {  // what a take-over makes of a line that it could not read
       ns_used_[id] = 2;
       found(Finding::kNsLost, at, "namespace %u", id);
     }
@@ -466,7 +469,7 @@ bool Verifier::entry_fields(u64 number, const Entry &e) {
   const auto n = static_cast<ull>(number);
   const bool pending = e.entry_state() == EntryState::kPending;
   const bool in_table = e.ns != 0 && e.ns < geo().namespace_lines;
-  if (!in_table || (visible(e) && !ns_known(e.ns))) {
+  if (!in_table || (visible(e) && !ns_known(e))) {
     found(Finding::kEntryNamespace, at, "entry %llu: namespace %u", n, e.ns);
   }
   if (pending) {
@@ -522,11 +525,20 @@ void Verifier::refresh_record(u32 extent) {
 // Whether the namespace is used, or may be; one made since the table was read counts.
 bool Verifier::ns_known(u32 id) {
   if (id == 0 || id >= geo().namespace_lines) return false;
-  if (ns_used_[id] != 0) return true;
+  if (ns_used_[id] == 1 || ns_used_[id] == 2) return true;
   NamespaceLine ns{};
   if (look(geo().ns_line(area_, id), epoch_, ns) != Look::kIntact) return true;
   if ((ns.flags & kNsUsed) != 0) ns_used_[id] = 1;
-  return ns_used_[id] != 0;
+  return ns_used_[id] == 1;
+}
+
+// Blocks that a removed namespace had stay a while; what was published later is damage.
+bool Verifier::ns_known(const Entry &e) {
+  if (ns_known(e.ns)) return true;
+  if (ns_used_[e.ns] != 3 || e.entry_state() == EntryState::kPending) return false;
+  NamespaceLine ns{};
+  if (look(geo().ns_line(area_, e.ns), epoch_, ns) != Look::kIntact) return true;
+  return e.version <= ns.clear_version;
 }
 
 void Verifier::entry_place(u64 number, const Entry &e, const BlockShape &shape) {

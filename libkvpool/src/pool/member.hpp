@@ -101,8 +101,9 @@ public:
   void abort(const Block &block);
   // Publishes; each publication's result says what became of it. The payload must be drained.
   // Returns 0 when every publication has an answer, else -ETIMEDOUT, -EAGAIN, -ESTALE with the rest
-  // in doubt.
-  int publish(Publication *publications, u32 count, u64 deadline);
+  // in doubt; so, with -ECANCELED, soon after `cancelled` (may be null) is set.
+  int publish(Publication *publications, u32 count, u64 deadline,
+              const std::atomic<bool> *cancelled = nullptr);
   // Announces that a key is being computed for about `duration_ms`; 0 withdraws. Waits for nothing.
   int pending(NsRef ns, const Key &key, u32 duration_ms);
   // version 0: any. -ENOENT, -ESTALE when another version is there by now.
@@ -180,6 +181,7 @@ private:
   int bind_owner(u64 deadline);
   int bind_slice(u64 deadline);
   int make_room();
+  void announce(media::MessageType type);
   int call(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret_answer,
            const HeldPin *pin = nullptr);
   void post_publication(Publication &publication);

@@ -7,6 +7,7 @@ namespace kvpool::pool {
 
 inline constexpr u32 kAcceptBatch = 32;            // answered publications that share one accept
 inline constexpr u64 kOwnerCheckNs = 2'000'000;    // how often a waiter looks at the claims
+inline constexpr u64 kAnswerSliceNs = 50'000'000;  // between looks whether a call was given up
 inline constexpr u64 kBindSliceNs = 20'000'000;    // for which one caller keeps others from a bind
 inline constexpr u64 kGrantAheadNs = 2'000'000;    // who asked within this will ask again
 inline constexpr u64 kBusyFirstNs = 50'000;        // waits between tries while graces run
@@ -23,6 +24,7 @@ int Member<Env>::status_errno(media::MessageStatus status) {
     case media::MessageStatus::kAbsent: return -ENOENT;
     case media::MessageStatus::kRefused: return -EINVAL;
     case media::MessageStatus::kBypassed: return -EPERM;
+    case media::MessageStatus::kQuota: return -EDQUOT;
   }
   return -EPROTO;
 }
@@ -152,6 +154,18 @@ int Member<Env>::make_room() {
   return !lease_.alive() || check_owner() == -ESTALE ? -ESTALE : 0;
 }
 
+// proto 8: the line says what the request may make true before the request is visible; under the
+// mutex, so that it is the line of the incarnation that asks.
+template <PoolEnv Env>
+void Member<Env>::announce(media::MessageType type) {
+  if (type == media::MessageType::kGrant && !env_.mutant(Mutant::kHoldsNotAnnounced)) {
+    lease_.set_flags(media::kMemberHolds);
+  }
+  if (type == media::MessageType::kPin && !env_.mutant(Mutant::kPinsNotAnnounced)) {
+    lease_.set_flags(media::kMemberPins);
+  }
+}
+
 // One request whose answer the caller needs, asked again of each new owner until the deadline.
 template <PoolEnv Env>
 int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 deadline,
@@ -161,6 +175,7 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
     Answer answer;
     {
       std::unique_lock guard(mutex_);
+      announce(type);
       if (int err = bind_slice(deadline)) {
         if (err != -EAGAIN || env_.now_ns() >= deadline) return err;
         guard.unlock();
@@ -202,7 +217,6 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
 
 template <PoolEnv Env>
 int Member<Env>::grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy) {
-  if (!env_.mutant(Mutant::kHoldsNotAnnounced)) lease_.set_flags(media::kMemberHolds);
   media::GrantBody body{};
   body.size_class = size_class;
   body.want = 1;
@@ -231,6 +245,7 @@ void Member<Env>::grant_ahead(u8 size_class) {
   media::GrantBody body{};
   body.size_class = size_class;
   body.want = 1;
+  announce(media::MessageType::kGrant);
   mailbox_.post(media::MessageType::kGrant, &body, sizeof body);
   Request &r = new_request(media::MessageType::kGrant);
   r.grant = body;
@@ -342,15 +357,17 @@ u32 Member<Env>::post_some(Publication *publications, u32 count) {
 }
 
 template <PoolEnv Env>
-int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
+int Member<Env>::publish(Publication *publications, u32 count, u64 deadline,
+                         const std::atomic<bool> *cancelled) {
+  const auto given_up = [&] { return cancelled && cancelled->load(std::memory_order_relaxed); };
   u32 posted = 0;
   bool done = false;
   int result = 0;
   for (u32 i = 0; i < count; ++i) publications[i].result = -EINPROGRESS;
   while (posted < count && result == 0) {
     std::unique_lock guard(mutex_);
-    if (!lease_.alive()) {
-      result = -ESTALE;
+    if (!lease_.alive() || given_up()) {
+      result = given_up() ? -ECANCELED : -ESTALE;
       break;
     }
     result = bind_slice(deadline);
@@ -373,8 +390,18 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline) {
     env_.relax(0);
   }
   while (result == 0 && !done) {
-    result = wait_for(done, deadline);
+    // A slice for the answer of an owner that lives, even to who gave up already.
+    const u64 slice = cancelled ? env_.now_ns() + kAnswerSliceNs : deadline;
+    result = wait_for(done, std::min(slice, deadline));
+    if (result == -ETIMEDOUT && env_.now_ns() < deadline) {
+      result = given_up() ? -ECANCELED : 0;
+      continue;
+    }
     if (result != -EAGAIN) break;
+    if (given_up()) {
+      result = -ECANCELED;
+      break;
+    }
     {
       std::lock_guard guard(mutex_);
       result = bind_slice(deadline);  // the new owner resolves what is in doubt
@@ -439,7 +466,6 @@ int Member<Env>::remove(const Key &key, u64 version, u64 deadline) {
 
 template <PoolEnv Env>
 int Member<Env>::pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, Pin &ret_pin) {
-  if (!env_.mutant(Mutant::kPinsNotAnnounced)) lease_.set_flags(media::kMemberPins);
   media::PinBody body{};
   std::memcpy(body.key, key.w, sizeof body.key);
   body.ttl_ms = ttl_ms;

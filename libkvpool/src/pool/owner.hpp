@@ -151,6 +151,7 @@ private:
   media::MessageStatus pin_reported(const media::ReportPinBody &body, media::PinAnswer &ret);
   media::MessageStatus pin_entry(u32 entry, u64 ttl_ms, media::PinAnswer &ret);
   void unpin(const media::UnpinBody &body);
+  void drop_pendings(u32 ns);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
   bool decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
@@ -161,6 +162,9 @@ private:
   void release(u32 extent, bool tainted);
   bool others_hold(u32 slot) const;
   bool holds(u32 slot, u32 extent) const;
+  bool has_ns(u32 id) const {
+    return id > 0 && id < ns_.size() && (ns_[id].flags & media::kNsUsed);
+  }
   bool fits(const media::PublishBody &body, SpaceMap::Spot spot) const;
   u64 room_in(u32 extent) const;
   u32 free_line(const IndexMirror::Found &found);
@@ -175,9 +179,13 @@ private:
   u64 evict_oldest(u64 bytes);
   u64 evict_neighbours(const media::Entry &of, u32 stamp);
   void evict_extent(u32 extent);
-  void evict_for(u8 size_class, u32 run);
+  bool can_empty(u32 extent, u64 &ret_newest);
+  bool run_on_its_way(u32 run);
+  u32 pick_to_empty(u32 length);
+  void evict_for(u32 run);
   void forget_grants(u64 elapsed_ns);
   void keep_free_ahead();
+  void empty_cleared();
   void run_graces();
   void note_before_emptying(u32 entry);
   bool still_hidden(const Grace &g) const;
@@ -236,6 +244,7 @@ private:
   u64 next_pin_ = 1;
   u64 pin_bucket_ = 0;  // of pins_, looked at next for pins that have expired
   u64 grace_bytes_ = 0;
+  u32 run_first_ = 0, run_length_ = 0;  // extents emptied for the last run that found no room
   u64 granted_lately_ = 0;  // bytes
   bool serving_ = false;
   u32 reports_awaited_ = 0;

@@ -67,9 +67,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   }
   if (!holds(slot, extent)) return MessageStatus::kRefused;
   if ((body.flags & media::kPublishReturnsExtent) && !doubt) returns_.emplace_back(slot, extent);
-  if (body.ns == 0 || body.ns >= ns_.size() || !(ns_[body.ns].flags & media::kNsUsed)) {
-    return MessageStatus::kStale;
-  }
+  if (!has_ns(body.ns)) return MessageStatus::kStale;
   media::NamespaceLine &ns = ns_[body.ns];
   if (ns.flags & media::kNsBypass) return MessageStatus::kBypassed;
   if (ns.epoch != body.ns_epoch) return MessageStatus::kStale;
@@ -90,10 +88,10 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   }
   if (ns.quota_bytes != 0) {
     const u64 bytes = room_in(extent);
-    if (bytes > ns.quota_bytes) return MessageStatus::kFull;  // no eviction makes it fit
+    if (bytes > ns.quota_bytes) return MessageStatus::kQuota;  // no eviction makes it fit
     while (ns_bytes_[body.ns] + bytes > ns.quota_bytes) {
       const u32 victim = index_.oldest(body.ns);
-      if (victim == kNoEntry || !evictable(victim)) return MessageStatus::kFull;
+      if (victim == kNoEntry || !evictable(victim)) return MessageStatus::kQuota;
       evict(victim);
     }
   }
@@ -163,14 +161,20 @@ u32 Owner<Env>::free_line(const IndexMirror::Found &found) {
   return kNoEntry;
 }
 
-// Both groups are full: the least valuable of their entries drains, so that a later try finds room.
+// Both groups are full: the least valuable of their entries drains, so that a later try finds room;
+// none while the grace of another of them goes on, which is what that try waits for.
 template <PoolEnv Env>
 void Owner<Env>::displace(const IndexMirror::Found &found) {
+  const u64 now = env_.now_ns();
   u32 victim = kNoEntry;
   for (u64 group : {found.group_first, found.group_second}) {
     for (u32 i = 0; i < media::kGroupLines; ++i) {
       const u32 n = static_cast<u32>(group * media::kGroupLines + i);
-      if (!index_.linked(n) || !evictable(n)) continue;
+      if (!index_.linked(n)) {
+        if (pinned_until(n) <= now) return;
+        continue;
+      }
+      if (!evictable(n) || pinned_until(n) > now) continue;
       if (victim == kNoEntry || index_.stamp(n) < index_.stamp(victim)) victim = n;
     }
   }
@@ -256,7 +260,7 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
     if (extent == SpaceMap::kNone) extent = space_.pick_partial(size_class, 1);
   }
   if (extent == SpaceMap::kNone) {
-    evict_for(size_class, run ? body.run_extents : 0);
+    evict_for(run ? body.run_extents : 0);
     recall_from_others(slot);
     const bool hope = !grace_.empty() || !quarantine_.empty() || others_hold(slot);
     ++(hope ? stats_.busy : stats_.full);
@@ -353,6 +357,8 @@ media::MessageStatus Owner<Env>::pending(u32 slot, const media::PendingBody &bod
     clear_entry(found.visible);
     return MessageStatus::kOk;
   }
+  if (!has_ns(body.ns)) return MessageStatus::kStale;
+  if (ns_[body.ns].flags & media::kNsBypass) return MessageStatus::kBypassed;
   if (found.visible != kNoEntry || found.draining != kNoEntry) return MessageStatus::kExists;
   u32 number = found.free_first != kNoEntry ? found.free_first : found.free_second;
   if (number == kNoEntry) return MessageStatus::kFull;
@@ -477,9 +483,7 @@ template <PoolEnv Env>
 media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
                                             media::NsAnswer &ret) {
   using media::MessageStatus;
-  if (body.id == 0 || body.id >= ns_.size() || !(ns_[body.id].flags & media::kNsUsed)) {
-    return MessageStatus::kAbsent;
-  }
+  if (!has_ns(body.id)) return MessageStatus::kAbsent;
   media::NamespaceLine &line = ns_[body.id];
   switch (static_cast<media::NsOp>(body.op)) {
     case media::NsOp::kBypassOn: line.flags |= media::kNsBypass; break;
@@ -496,6 +500,7 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
         options_.sink.fn(options_.sink.arg, {.what = Decision::kCleared, .ns = body.id});
       }
       ns_bytes_[body.id] = 0;
+      drop_pendings(body.id);
       if (static_cast<media::NsOp>(body.op) == media::NsOp::kRemove) {
         line.flags = 0;
         std::memset(line.fingerprint, 0, sizeof line.fingerprint);
@@ -506,6 +511,17 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
   pen_.write_ns(body.id, line);
   ret = {body.id, line.epoch};
   return MessageStatus::kOk;
+}
+
+// What was announced in a namespace goes with its keys, before its line says so.
+template <PoolEnv Env>
+void Owner<Env>::drop_pendings(u32 ns) {
+  const auto gone = std::erase_if(pendings_, [&](u32 n) {
+    if (index_.entry(n).ns != ns) return false;
+    clear_entry(n);
+    return true;
+  });
+  if (gone > 0) pen_.drain_strict();
 }
 
 template <PoolEnv Env>

@@ -8,19 +8,23 @@ inline constexpr u32 kEvictTries = 512;      // unevictable entries passed over 
 inline constexpr u64 kGracesAhead = 3;       // free ahead of what a grace's time takes
 inline constexpr u32 kNeighbourShare = 16;  // neighbours this close in age go with an evicted block
 inline constexpr u32 kPinBuckets = 64;       // looked at in one go for pins that have expired
+inline constexpr u32 kClearedAtOnce = 32;    // blocks of cleared namespaces that go in one round
 inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole one must be emptied
 
 // The entry stops being visible. Its block stays out of use until clear_entry().
 template <PoolEnv Env>
 void Owner<Env>::hide(u32 number, media::EntryState state) {
   media::Entry &e = index_.entry(number);
-  if (index_.list_of(number) != kClearedList) ns_bytes_[e.ns] -= entry_bytes(e);
+  const bool cleared = index_.list_of(number) == kClearedList;
+  if (!cleared) ns_bytes_[e.ns] -= entry_bytes(e);
   index_.unlink(number);
   index_.drop_parent(number);
   index_.set_state(number, state);
   pen_.write_entry_state(number, e);
-  tell_sink(state == media::EntryState::kDraining ? Decision::kEvicted : Decision::kRemoved, e,
-            DecisionEvent::kNobody);
+  if (!cleared) {
+    tell_sink(state == media::EntryState::kDraining ? Decision::kEvicted : Decision::kRemoved, e,
+              DecisionEvent::kNobody);
+  }
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
   grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
   grace_bytes_ += entry_bytes(e);
@@ -149,42 +153,78 @@ void Owner<Env>::evict_extent(u32 extent) {
   }
 }
 
-// A grant found nothing: make room of the right shape. For blocks of a class some extent's worth of
-// the oldest; when the free space is all of other classes, and for runs, whole extents.
+// The extent is the owner's to empty for a run, and no block of it is pinned; ret_newest: the stamp
+// of its newest block, 0 when all that there are wait for their grace.
 template <PoolEnv Env>
-void Owner<Env>::evict_for(u8, u32 run) {
-  if (pins_awaited_ > 0) return;
-  const u32 length = std::max(1u, run);
-  const u64 room = space_.regions().extent_bytes() * length;
-  if (run == 0 && grace_bytes_ >= room) return;  // enough is on its way
+bool Owner<Env>::can_empty(u32 extent, u64 &ret_newest) {
+  const SpaceMap::Extent &e = space_.at(extent);
+  ret_newest = 0;
+  if (!space_.owner_held(extent) || (e.record.flags & media::kMapRunTail)) return false;
+  if (!e.entry_of) return true;
+  const u64 now = pins_.empty() ? 0 : env_.now_ns();
+  for (u32 b = 0; b < space_.blocks(e.record.size_class); ++b) {
+    if (e.entry_of[b] == 0) continue;
+    const u32 n = e.entry_of[b] - 1;
+    if (!pins_.empty() && pinned_until(n) > now) return false;
+    if (index_.linked(n)) ret_newest = std::max<u64>(ret_newest, index_.stamp(n));
+  }
+  return true;
+}
+
+// Whether a place for a run of this length is free but for graces that go on. Another place is
+// emptied when a block of it came back, was pinned, or somebody was granted part of it.
+template <PoolEnv Env>
+bool Owner<Env>::run_on_its_way(u32 run) {
+  if (grace_.empty() || run_length_ < run) return false;
+  for (u32 x = run_first_; x < run_first_ + run_length_; ++x) {
+    u64 newest = 0;
+    if (!can_empty(x, newest) || newest != 0) return false;
+  }
+  return true;
+}
+
+// The stretch of that many extents, of some looked at, whose newest block is the oldest; kNone.
+template <PoolEnv Env>
+u32 Owner<Env>::pick_to_empty(u32 length) {
   u32 best = SpaceMap::kNone;
   u64 best_stamp = ~u64{0};
   for (u32 i = 0; i < kExtentSamples; ++i) {
-    if (space_.count() < length) return;
     const u32 first =
         static_cast<u32>(media::scale_word(env_.random(), space_.count() - length + 1));
     u64 newest = 0;
     bool usable = space_.regions().one_region(first, length);
-    bool draining = true;
     for (u32 x = first; usable && x < first + length; ++x) {
-      const SpaceMap::Extent &e = space_.at(x);
-      usable = space_.owner_held(x) && !(e.record.flags & media::kMapRunTail);
-      for (u32 b = 0; usable && e.entry_of && b < space_.blocks(e.record.size_class); ++b) {
-        if (e.entry_of[b] == 0 || !index_.linked(e.entry_of[b] - 1)) continue;
-        newest = std::max<u64>(newest, index_.stamp(e.entry_of[b] - 1));
-        draining = false;
-      }
+      u64 stamp = 0;
+      usable = can_empty(x, stamp);
+      newest = std::max(newest, stamp);
     }
-    if (!usable || draining || newest >= best_stamp) continue;
+    if (!usable || newest == 0 || newest >= best_stamp) continue;
     best_stamp = newest;
     best = first;
   }
-  if (best == SpaceMap::kNone) {
-    evict_oldest(room);
+  return best;
+}
+
+// A grant found nothing: make room of the right shape. For blocks of a class some extent's worth of
+// the oldest; when the free space is all of other classes, and for runs, whole extents.
+template <PoolEnv Env>
+void Owner<Env>::evict_for(u32 run) {
+  if (pins_awaited_ > 0) return;
+  const u32 length = std::max(1u, run);
+  const u64 room = space_.regions().extent_bytes() * length;
+  const bool enough = !grace_.empty() && grace_bytes_ >= room;
+  if (run == 0 ? enough : run_on_its_way(run)) return;
+  if (space_.count() < length) return;
+  const u32 first = pick_to_empty(length);
+  if (first == SpaceMap::kNone) {
+    if (!enough) evict_oldest(room);
     return;
   }
   env_.mark("evict_by_extent");
-  for (u32 x = best; x < best + length; ++x) evict_extent(x);
+  for (u32 x = first; x < first + length; ++x) evict_extent(x);
+  if (run == 0) return;
+  run_first_ = first;
+  run_length_ = length;
 }
 
 // What was granted within about the last grace: an average that forgets at that pace.
@@ -208,6 +248,16 @@ void Owner<Env>::keep_free_ahead() {
   const u64 target = std::min(wanted, pool / 8);
   const u64 have = space_.free_bytes() + grace_bytes_;
   if (have < target) evict_oldest(target - have);
+}
+
+// Nobody finds blocks of cleared and removed namespaces any more: a few at a time go, so that their
+// lines and room do not wait until somebody needs them. They were told of with their namespace.
+template <PoolEnv Env>
+void Owner<Env>::empty_cleared() {
+  if (pins_awaited_ > 0 || reports_awaited_ > 0) return;
+  for (u32 i = 0; i < kClearedAtOnce && index_.list_count(kClearedList) > 0; ++i) {
+    hide(index_.oldest(kClearedList), media::EntryState::kDraining);
+  }
 }
 
 // Clears entries whose grace is over; pinned ones wait for their pins, apart: their space is not

@@ -23,6 +23,7 @@ int Owner<Env>::scan(const ClaimView &base, u64 index_groups) {
   pins_.clear();
   pendings_.clear();
   grace_bytes_ = version_number_ = 0;
+  run_first_ = run_length_ = 0;
   base_version_ = media::make_version(epoch, 0);
   emptied_version_ = 0;
   if (int err = scan_regions(area, epoch)) return err;

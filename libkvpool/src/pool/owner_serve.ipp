@@ -39,6 +39,7 @@ int Owner<Env>::step() {
     run_graces();
     run_quarantines();
     keep_free_ahead();
+    empty_cleared();
     finish_batch();
   }
   const bool all = ++step_count_ % kAllRingsEvery == 0 || now - last_all_ns_ >= kAllRingsNs;

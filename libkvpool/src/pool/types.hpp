@@ -70,9 +70,9 @@ struct Publication {
   u32 shards = 1;
   u64 check_hash = 0;
   u64 parent = 0;
-  // Result: 0, -EEXIST (the block stays in hand unless its extent was given back), -ENOSPC (index
-  // full), -ESTALE, -EINPROGRESS (in doubt at the deadline; the member goes on resolving it),
-  // -EINVAL
+  // Result: 0, -EEXIST (the block stays in hand unless its extent was given back), -ENOSPC (the
+  // index has no line), -EDQUOT (the quota), -ESTALE, -EINPROGRESS (in doubt at the deadline; the
+  // member goes on resolving it), -EINVAL
   int result = -EINPROGRESS;
   u64 version = 0;
   u32 entry = 0;

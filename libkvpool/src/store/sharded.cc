@@ -142,7 +142,8 @@ BlockStatus publish_status(int result) {
   switch (result) {
     case 0: return BlockStatus::kOk;
     case -EEXIST: return BlockStatus::kExists;
-    case -ENOSPC: return BlockStatus::kFull;
+    case -ENOSPC:
+    case -EDQUOT: return BlockStatus::kFull;
     case -EPERM: return BlockStatus::kBypassed;
     case -EINPROGRESS: return BlockStatus::kDoubt;
     default: return BlockStatus::kStale;

@@ -53,6 +53,7 @@ struct PutBlock {
   BlockStatus status = BlockStatus::kUntried;
   int error = 0;
   u64 version = 0;
+  bool no_line = false;  // FULL, as the index has no line for this key now: worth another try
 };
 
 struct GetBlock {
@@ -87,6 +88,9 @@ inline constexpr u32 kBatchMax = 1024;
 inline constexpr u32 kPutWindow = 32;  // blocks that are written before they are published together
 // How long a call that may be cancelled waits before it looks whether it was.
 inline constexpr u64 kCancelSliceNs = 50'000'000;
+// Tries for a key whose lines of the index are all taken, each a grace after the one before.
+inline constexpr int kLineTries = 4;
+inline constexpr u64 kLineSlackNs = 1'000'000;  // by which the owner has emptied what it drained
 inline constexpr int kReadAttempts = 4;  // copies that a moving block may cost before it is stale
 
 template <pool::PoolEnv Env>
@@ -103,7 +107,10 @@ public:
   // owner), -ETIMEDOUT, -ECANCELED. Blocks that were not tried are kUntried.
   int put(pool::NsRef ns, std::span<PutBlock> blocks, u64 deadline,
           const std::atomic<bool> *cancelled, Scratch &scratch) {
-    for (PutBlock &block : blocks) block.status = BlockStatus::kUntried;
+    for (PutBlock &block : blocks) {
+      block.status = BlockStatus::kUntried;
+      block.no_line = false;
+    }
     for (u64 done = 0; done < blocks.size();) {
       if (cancelled && cancelled->load(std::memory_order_relaxed)) return -ECANCELED;
       u64 n = 1;
@@ -113,6 +120,8 @@ public:
       }
       const int tried = put_window(ns, blocks.subspan(done, n), deadline, cancelled, scratch);
       if (tried < 0) return tried;
+      const auto these = blocks.subspan(done, static_cast<u32>(tried));
+      if (int err = put_displacing(ns, these, deadline, cancelled, scratch)) return err;
       done += static_cast<u32>(tried);
     }
     return 0;
@@ -260,11 +269,35 @@ private:
     if (!env_.mutant(pool::Mutant::kPublishWithoutDrain)) drain_touched(scratch);
     // proto 7: the step between drain and publish asks whether this member may still write.
     if (!member_.alive()) err = -ESTALE;
-    if (err == 0 && ready > 0) err = member_.publish(publications, ready, deadline);
+    if (err == 0 && ready > 0) err = member_.publish(publications, ready, deadline, cancelled);
     for (u32 j = 0; j < ready; ++j) {
       finish_put(blocks[which[j]], publications[j]);
     }
     return err ? err : static_cast<int>(n);
+  }
+
+  // proto 10: a key whose two groups are full got an old entry of theirs drained, and its line is
+  // free a grace later. What finds none in time stays FULL.
+  int put_displacing(pool::NsRef ns, std::span<PutBlock> blocks, u64 deadline,
+                     const std::atomic<bool> *cancelled, Scratch &scratch) {
+    const u64 grace = u64{member_.geometry().grace_us} * 1000 + kLineSlackNs;
+    for (int tries = 0; tries < kLineTries; ++tries) {
+      const bool any = std::any_of(blocks.begin(), blocks.end(),
+                                   [](const PutBlock &block) { return block.no_line; });
+      const u64 until = env_.now_ns() + grace;
+      if (!any || until >= deadline) return 0;
+      for (u64 now = env_.now_ns(); now < until; now = env_.now_ns()) {
+        if (cancelled && cancelled->load(std::memory_order_relaxed)) return -ECANCELED;
+        env_.sleep_ns(std::min(until - now, kCancelSliceNs));
+      }
+      for (u64 i = 0; i < blocks.size(); ++i) {
+        if (!blocks[i].no_line) continue;
+        blocks[i].no_line = false;
+        const int tried = put_window(ns, blocks.subspan(i, 1), deadline, cancelled, scratch);
+        if (tried < 0) return tried;
+      }
+    }
+    return 0;
   }
 
   void finish_put(PutBlock &block, const pool::Publication &p) {
@@ -273,10 +306,14 @@ private:
     switch (p.result) {
       case 0: block.status = BlockStatus::kOk; break;
       case -EEXIST: block.status = BlockStatus::kExists; block.error = 0; break;
-      case -ENOSPC: block.status = BlockStatus::kFull; break;
+      case -ENOSPC:
+        block.no_line = true;
+        [[fallthrough]];
+      case -EDQUOT: block.status = BlockStatus::kFull; break;
       case -EPERM: block.status = BlockStatus::kBypassed; break;
       case -EINPROGRESS: block.status = BlockStatus::kDoubt; break;
       case -EAGAIN:
+      case -ECANCELED:
       case -ETIMEDOUT:  // never posted: the block is still in hand
         member_.abort(p.block);
         block.status = BlockStatus::kUntried;
