@@ -4,6 +4,7 @@
 // How: threads over one store in anonymous memory whose "processes" the test kills; a lease of 300
 // ms.
 #include "pool_fixture.hpp"
+#include "store/store.hpp"
 
 using namespace kvpool;
 using namespace kvpool::test;
@@ -75,6 +76,34 @@ Test(pool_failure, stopped_member_is_dead_for_ever_and_its_extents_are_tainted, 
   cr_assert_eq(b->rejoin(), 0);
   b.freeze(false);
   cr_assert_eq(put_block(b, ns, 3), 0);
+}
+
+// Guards: a put whose member died before it was posted said that its namespace had been cleared.
+Test(pool_failure, put_of_a_dead_member_is_untried, .timeout = 30) {
+  TestStore store(lease_of(300));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 1), 0);  // more of its extent stays in hand
+  owner.reset();
+  auto process = store.process(3);  // a candidate that dies between claim and activation
+  pool::Claims<TestEnv> claims(*process, store.geometry());
+  media::ClaimLine claim = claims.read().line[1];
+  claim.claimed = media::make_epoch(100, 1);
+  claims.write(1, claim);
+  wait_ms(100);  // the member sees that its owner is outbid
+  a.freeze(true);
+  std::vector<std::byte> payload(64 * 1024);
+  const transfer::LocalMemory memory{payload.data(), payload.size()};
+  const transfer::Run run{.fragment_bytes = payload.size(), .count = 1};
+  store::PutBlock block;
+  block.key = make_key(2);
+  block.payload_bytes = payload.size();
+  block.plan = {std::span(&run, 1), std::span(&memory, 1)};
+  store::Scratch scratch(1 << 20);
+  store::Store<TestEnv> over(*a);
+  cr_expect_eq(over.put(ns, std::span(&block, 1), a.in(3000), nullptr, scratch), -ESTALE);
+  cr_expect_eq(block.status, store::BlockStatus::kUntried, "%d", static_cast<int>(block.status));
 }
 
 Test(pool_failure, next_owner_knows_every_published_block, .timeout = 30) {
