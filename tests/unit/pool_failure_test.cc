@@ -22,6 +22,17 @@ bool all_extents_free(Owner &owner, u32 members, int ms) {
   return false;
 }
 
+// What `kvpool host fence` writes: this incarnation will never store again.
+void fence(TestStore &store, u32 slot, u64 incarnation) {
+  media::ReaperLine reaper{};
+  reaper.incarnation = incarnation;
+  reaper.state = static_cast<u8>(media::ReaperState::kQuiet);
+  const PoolOffset at = store.geometry().reaper_at(slot);
+  const media::Sealer sealer(store.geometry().uuid, store.geometry().nonce);
+  store.memory().publish_line(at, sealer.sealed(reaper, at, 0));
+  store.memory().drain_strict(&at, 1);
+}
+
 }  // namespace
 
 Test(pool_failure, killed_member_returns_what_it_held, .timeout = 30) {
@@ -104,6 +115,30 @@ Test(pool_failure, put_of_a_dead_member_is_untried, .timeout = 30) {
   store::Store<TestEnv> over(*a);
   cr_expect_eq(over.put(ns, std::span(&block, 1), a.in(3000), nullptr, scratch), -ESTALE);
   cr_expect_eq(block.status, store::BlockStatus::kUntried, "%d", static_cast<int>(block.status));
+}
+
+// A host that is lost for ever keeps its locks, as far as anybody else can see.
+Test(pool_failure, fenced_member_is_quiet_before_and_after_the_verdict, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2), b(store, 3), c(store, 4);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(b, ns, 1), 0);
+  cr_assert_eq(put_block(c, ns, 2), 0);
+  b.freeze(true);
+  fence(store, b->slot(), b->incarnation() ^ 2);
+  wait_ms(300);
+  cr_assert_eq(owner->stats().members_dead, 0u, "a line about another incarnation says nothing");
+  fence(store, b->slot(), b->incarnation());
+  cr_assert(within_ms(600, [&] { return owner->stats().extents_reclaimed > 0; }));
+  cr_assert_eq(owner->stats().members_dead, 1u);
+
+  c.freeze(true);
+  cr_assert(within_ms(3000, [&] { return owner->stats().members_dead == 2; }));
+  fence(store, c->slot(), c->incarnation());
+  cr_assert(all_extents_free(*owner, store.geometry().member_count(), 1500), "not after 2 L");
+  cr_assert_eq(owner->stats().extents_tainted, 0u, "a fenced host is QUIET: no taint");
+  cr_assert(look(a, ns, 2).presence == pool::Presence::kHit, "what was published stays");
 }
 
 Test(pool_failure, next_owner_knows_every_published_block, .timeout = 30) {
