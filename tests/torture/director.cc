@@ -19,7 +19,8 @@ using tools::now_ns;
 namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
-constexpr std::uint64_t kNoticeMs = 150;  // a stopped owner that runs again knows by then
+constexpr std::uint64_t kNoticeMs = 3000;  // a stopped owner that runs again knows by then
+constexpr std::uint64_t kLeaveAloneMs = 500;
 constexpr double kEndSeconds = 30;
 
 const char *name_of(Role role) {
@@ -174,8 +175,8 @@ void Director::look_at_owner() {
 void Director::resume(Process &process) {
   if (process.was_owner && watch_->now().pid != process.child.pid) {
     process.left = print_area(view_, process.left.slot);
-    process.look_at = now_ns() + kNoticeMs * kMs;
-    process.looked = false;
+    process.look_at = now_ns();
+    process.knows = false;
   } else if (process.was_owner) {
     gone_since_ = 0;  // it is the owner still
   }
@@ -186,20 +187,38 @@ void Director::resume(Process &process) {
   if (process.role == Role::kServer) another_may_serve();
 }
 
+// An owner that steps down gives the lock of its slot back.
+bool Director::gave_up(const Process &process) {
+  for (const tools::MemberView &member : view_.members()) {
+    if (member.slot != process.owner_slot) continue;
+    return !member.alive || static_cast<pid_t>(member.line.pid) != process.child.pid;
+  }
+  return true;
+}
+
 // What was the owner when it was stopped may finish the one batch that it was in, in an area that
-// nobody looks at any more; once it had the time to read the claims it must leave that alone.
+// nobody looks at any more. It must see that it was succeeded, and leave that area alone from then
+// on.
 void Director::look_at_zombie(Process &process) {
-  if (process.look_at == 0 || now_ns() < process.look_at) return;
-  AreaPrint print = print_area(view_, process.left.slot);
-  const std::size_t changed = print.changed(process.left);
-  if (!process.looked) {
-    counts_.late_lines += changed;
-    process.looked = true;
+  if (process.look_at == 0) return;
+  const std::uint64_t now = now_ns();
+  if (!process.knows) {
+    if (!gave_up(process)) {
+      if (now < process.look_at + kNoticeMs * kMs) return;
+      ++counts_.zombie_writes;
+      fault(fmt::format("server {} does not see that it is succeeded", process.number));
+      process.look_at = 0;
+      return;
+    }
+    AreaPrint print = print_area(view_, process.left.slot);
+    counts_.late_lines += print.changed(process.left);
     process.left = std::move(print);
-    process.look_at = now_ns() + 500 * kMs;
+    process.knows = true;
+    process.look_at = now;
     return;
   }
-  counts_.zombie_writes += changed;
+  if (now < process.look_at + kLeaveAloneMs * kMs) return;
+  counts_.zombie_writes += print_area(view_, process.left.slot).changed(process.left);
   process.look_at = 0;
 }
 
@@ -294,6 +313,7 @@ void Director::stop_one(Process &process, bool owner) {
   process.look_at = 0;
   if (!owner) return;
   process.left.slot = watch_->now().epoch & 15;
+  process.owner_slot = watch_->now().slot;
   owner_is_gone(false);
 }
 

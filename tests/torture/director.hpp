@@ -68,9 +68,10 @@ private:
     std::uint64_t until = 0;       // stopped or dead until then
     std::uint64_t running_since = 0;
     bool was_owner = false;        // when it was stopped
-    AreaPrint left;                // its area, taken when it comes back
-    std::uint64_t look_at = 0;     // when its area must not change any more; 0: nothing to see
-    bool looked = false;
+    AreaPrint left;                // its area, taken when it comes back, and when it knew
+    std::uint32_t owner_slot = 0;  // of the member as which it owned
+    std::uint64_t look_at = 0;     // since it is back, and then again; 0: nothing to see
+    bool knows = false;            // that it is succeeded
   };
 
   void start(Process &process);
@@ -79,6 +80,7 @@ private:
   void look_for_hang(Process &process);
   void look_at_owner();
   void look_at_zombie(Process &process);
+  bool gave_up(const Process &process);
   void resume(Process &process);
   void strike();
   Process *victim();

@@ -43,15 +43,16 @@ public:
   }
 
 private:
-  static std::uint32_t some_key(Random &random) {
-    for (;;) {  // large enough to be worth sharing
+  // Large enough to be worth sharing, and cut evenly.
+  static std::uint32_t some_key(Random &random, std::uint32_t world) {
+    for (;;) {
       const auto key = static_cast<std::uint32_t>(random.below(kKeys));
-      if (bytes_of(key) >= 131072) return key;
+      if (bytes_of(key) >= 131072 && bytes_of(key) / 65536 >= world) return key;
     }
   }
 
   int lead() {
-    const std::uint32_t number = some_key(random_);
+    const std::uint32_t number = some_key(random_, world_);
     const std::uint64_t rejoins_before = rejoins();
     kvpool_reserve_opts opts = KVPOOL_OPTS(kvpool_reserve_opts);
     opts.shards = world_;

@@ -40,7 +40,7 @@ void OwnerWatch::watch() {
   while (!over_.load()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!view_.refresh() || !view_.ever_owned() || view_.epoch() == known) continue;
-    OwnerChange change{tools::now_ns(), view_.epoch(), -1};
+    OwnerChange change{tools::now_ns(), view_.epoch(), view_.owner_slot(), -1};
     for (const tools::MemberView &member : view_.members()) {
       if (member.slot == view_.owner_slot()) change.pid = static_cast<pid_t>(member.line.pid);
     }

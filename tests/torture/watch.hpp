@@ -19,6 +19,7 @@ namespace kvpool::torture {
 struct OwnerChange {
   std::uint64_t ns = 0;
   std::uint32_t epoch = 0;
+  std::uint32_t slot = 0;  // of the member that owns
   pid_t pid = -1;
 };
 
