@@ -170,10 +170,7 @@ void Owner<Env>::check_death(u32 slot, u64 now) {
   const u64 quiet_for = now - m.seen_ns;
   const u64 lease = u64{geo_.lease_ms} * kMs;
   if (quiet_for < lease / kLockProbeShare) return;
-  if (said_quiet(slot, m.incarnation)) {
-    ++stats_.members_dead;
-    bury(slot, true);
-  } else if (env_.try_lock(LockKind::kMember, slot)) {
+  if (env_.try_lock(LockKind::kMember, slot)) {
     if (m.incarnation != 0) write_quiet(slot, m.incarnation);
     env_.unlock(LockKind::kMember, slot);
     env_.mark("member_quiet");
@@ -182,7 +179,7 @@ void Owner<Env>::check_death(u32 slot, u64 now) {
   } else if (quiet_for > lease) {
     env_.mark("member_lease_over");
     ++stats_.members_dead;
-    bury(slot, false);
+    bury(slot, said_quiet(slot, m.incarnation));
   }
 }
 
