@@ -89,6 +89,8 @@ public:
   }
 
   void run() {
+    std::printf("ready 0 \n");
+    std::fflush(stdout);
     std::string line;
     while (std::getline(std::cin, line)) {
       const std::size_t space = std::min(line.find(' '), line.size());

@@ -113,6 +113,10 @@ namespace {
 // read at the next look.
 void must_be_readable(StoreView &view) {
   constexpr int kLooks = 20;
+  if (view.state() == media::StoreState::kFormatting) {
+    fail(kExitNothing, view.address(), "formatting was not finished",
+         "somebody formats it now, or was killed: kvpool format " + view.address() + " --yes");
+  }
   for (int look = 0; !view.refresh(); ++look) {
     if (look == kLooks) {
       fail(kExitDamaged, view.address(), view.why(),
