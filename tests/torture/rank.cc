@@ -43,11 +43,12 @@ public:
   }
 
 private:
-  // Large enough to be worth sharing, and cut evenly.
+  // Large enough to be worth sharing. Only the largest blocks can be cut into any number of shards.
   static std::uint32_t some_key(Random &random, std::uint32_t world) {
+    const std::size_t least = world > 2 ? kBytesMax : 131072;
     for (;;) {
       const auto key = static_cast<std::uint32_t>(random.below(kKeys));
-      if (bytes_of(key) >= 131072 && bytes_of(key) / 65536 >= world) return key;
+      if (bytes_of(key) >= least) return key;
     }
   }
 
