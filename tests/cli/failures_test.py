@@ -271,6 +271,8 @@ class Failures(Case):
         at.do("stat", store)
         self.until(lambda: self.stat(store)["space"]["extents_members"] == 0)
         self.assertLess(second.say("write", lost)[1], 0, "nobody writes for the dead")
+        second.end()
+        self.assertLess(Member(self, store, 1).say("write", lost)[1], 0, "nor does a rank that comes later")
         at.hear(self.good("why", "lost", "--pool", store, code=3))
         self.good("get", "shared", "--pool", store)
         at.do("check", store)

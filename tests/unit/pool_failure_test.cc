@@ -91,7 +91,7 @@ Test(pool_failure, stopped_member_is_dead_for_ever_and_its_extents_are_tainted, 
 
 // Guards: a put whose member died before it was posted said that its namespace had been cleared.
 Test(pool_failure, put_of_a_dead_member_is_untried, .timeout = 30) {
-  TestStore store(lease_of(300));
+  TestStore store(lease_of(800));
   auto owner = std::make_unique<ServingOwner>(store, 1);
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);
@@ -219,7 +219,7 @@ Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout 
   LiveMember b(store, 3, options);
   cr_assert_eq(put_block(b, ns, 1), 0);
   const u64 b_incarnation = b->incarnation();
-  cr_assert(a->begin_shard_write(b_incarnation));
+  cr_assert_eq(a->begin_shard_write(b_incarnation), 0);
   b.kill();
   cr_assert_not(all_extents_free(*owner, store.geometry().member_count(), 500),
                 "a shard of the dead member's reservation is being written");
@@ -229,7 +229,41 @@ Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout 
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   cr_assert_geq(owner->stats().extents_reclaimed, 1u);
-  cr_assert_not(a->begin_shard_write(b_incarnation), "nobody writes for the dead any more");
+  cr_assert_eq(a->begin_shard_write(b_incarnation), -ENOTCONN,
+               "nobody writes for the dead any more");
+}
+
+// Guards: a rank that joined, or joined anew, after the death of a reserver was not asked for its
+// word, and wrote with a ticket of the dead one into blocks that were another's.
+Test(pool_failure, nobody_writes_for_one_who_died_before_it_joined, .timeout = 30) {
+  TestStore store(lease_of(300));
+  ServingOwner owner(store, 1);
+  pool::MemberOptions options;
+  options.group = 99;
+  LiveMember a(store, 2, options), b(store, 3, options), z(store, 4, options);
+  open_ns(a);
+  pool::Block block;
+  cr_assert_eq(b->reserve(64 * 1024, 1, b.in(1000), &block), 0);
+  cr_assert_eq(z->reserve(64 * 1024, 1, z.in(1000), &block), 0);
+  const u64 killed = b->incarnation(), stopped = z->incarnation();
+  a.freeze(true);  // is given up itself, so nobody asks it
+  z.freeze(true);
+  b.kill();
+  cr_assert(all_extents_free(*owner, store.geometry().member_count(), 5000));
+  LiveMember late(store, 5, options);
+  cr_expect_eq(late->begin_shard_write(killed), -ENOTCONN);
+  cr_expect_eq(late->begin_shard_write(stopped), -ENOTCONN);
+  cr_assert_eq(a->rejoin(), 0);
+  a.freeze(false);
+  cr_expect_eq(a->begin_shard_write(killed), -ENOTCONN);
+  std::thread zombie([&] {  // its late renewal moves its heartbeat once
+    wait_ms(50);
+    z->tick();
+  });
+  cr_expect_eq(a->begin_shard_write(stopped), -ENOTCONN);
+  zombie.join();
+  cr_assert_eq(a->begin_shard_write(late->incarnation()), 0);
+  a->end_shard_write();
 }
 
 // Guards: members that each waited for more while they held some stopped the store for good.

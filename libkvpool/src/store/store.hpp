@@ -163,7 +163,7 @@ public:
                               scratch.pieces)) {
       return err;
     }
-    if (!member_.begin_shard_write(target.reserver)) return -ENOTCONN;
+    if (const int dead = member_.begin_shard_write(target.reserver)) return dead;
     const int err = write_part(layout, shard, target.nonce, plan, scratch, /*strict=*/true);
     member_.end_shard_write();
     return err;
