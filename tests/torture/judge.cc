@@ -15,7 +15,8 @@ using tools::now_ns;
 
 namespace {
 
-constexpr std::uint32_t kPinMs = 300'000;
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr double kPatienceSeconds = 15;  // that the owner gets to take back what nobody needs
 
 // What is held by nobody alive, or kept without need: nothing, once the owner had its time.
 std::uint64_t leaked_now(tools::StoreView &view, std::string &ret_what) {
@@ -55,8 +56,9 @@ public:
 
 }  // namespace
 
-Judge::Judge(std::string address, std::uint64_t seed, Shared &shared)
-    : address_(std::move(address)), random_(seed), shared_(shared) {}
+Judge::Judge(std::string address, std::uint64_t seed, double round_seconds, Shared &shared)
+    : address_(std::move(address)), random_(seed), shared_(shared),
+      pin_ms_(static_cast<std::uint32_t>(round_seconds * 1500) + 10'000) {}
 
 void Judge::arrive() {
   PartyOptions options;
@@ -67,9 +69,10 @@ void Judge::arrive() {
   options.verify = KVPOOL_VERIFY_ALWAYS;
   party_ = std::make_unique<Party>(options, shared_);
   rejoins_ = party_->rejoins();
+  pinned_since_ = now_ns();
   for (std::uint32_t key = kKeys; key < kAllKeys; ++key) {
     kvpool_pin_opts pin = KVPOOL_OPTS(kvpool_pin_opts);
-    pin.ttl_ms = kPinMs;
+    pin.ttl_ms = pin_ms_;
     pin.deadline_ns = deadline_in(kCallSeconds);
     party_->fill(key);
     const int put = kvpool_put(party_->ns(), &party_->key(key), party_->buffer(), bytes_of(key),
@@ -82,8 +85,11 @@ void Judge::arrive() {
 }
 
 void Judge::read_kept() {
-  // Its own lease may have run out on a busy machine: pins go with it, and nothing was proven.
-  const bool lapsed = party_->rejoins() != rejoins_;
+  // On a busy machine its own lease may have run out, and pins go with it, or the round took longer
+  // than they last: then nothing was proven.
+  const auto lapsed = [&] {
+    return party_->rejoins() != rejoins_ || now_ns() > pinned_since_ + pin_ms_ * kMs * 9 / 10;
+  };
   for (std::size_t i = 0; i < pins_.size(); ++i) {
     kvpool_block block = {};
     block.ticket = &pins_[i];
@@ -92,7 +98,7 @@ void Judge::read_kept() {
     std::int32_t status = 0;
     const int got = kvpool_get_blocks(party_->ns(), &block, 1, deadline_in(kCallSeconds), &status);
     const int valid = kvpool_ticket_valid(party_->ctx(), &pins_[i], deadline_in(kCallSeconds));
-    if (lapsed || party_->rejoins() != rejoins_) {
+    if (lapsed()) {
       ++kept_skipped_;
     } else if (got != 1 || valid != 1) {
       lose(fmt::format("pinned key {}: {} blocks, status {}, valid {}", pinned_[i], got,
@@ -161,9 +167,11 @@ bool Judge::wait_owner() { return kvpool_owner_wait(party_->ctx(), deadline_in(2
 
 void Judge::depart() { party_.reset(); }
 
-void Judge::look_for_leaks(double patience) {
+// A pin that its holder could not give back, having lost its owner or its lease, ends by its time.
+void Judge::look_for_leaks() {
   tools::StoreView view(address_);
-  const std::uint64_t until = deadline_in(patience);
+  const std::uint64_t until =
+      std::max(deadline_in(kPatienceSeconds), pinned_since_ + (pin_ms_ + 3000) * kMs);
   std::uint64_t leaked = 0;
   std::string what;
   do {

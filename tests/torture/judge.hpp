@@ -17,7 +17,7 @@ namespace kvpool::torture {
 
 class Judge {
 public:
-  Judge(std::string address, std::uint64_t seed, Shared &shared);
+  Judge(std::string address, std::uint64_t seed, double round_seconds, Shared &shared);
 
   void arrive();       // joins, publishes the kept blocks and pins them
   void read_kept();    // they are there, whoever owned the store meanwhile
@@ -25,7 +25,7 @@ public:
   void read_again();   // the same after the owner changed: what was there still is
   bool wait_owner();   // somebody serves
   void depart();
-  void look_for_leaks(double patience);
+  void look_for_leaks();
   void check();        // as kvpool check --payload
 
   std::uint64_t leaked() const { return leaked_; }
@@ -47,6 +47,8 @@ private:
   std::string address_;
   Random random_;
   Shared &shared_;
+  std::uint32_t pin_ms_;
+  std::uint64_t pinned_since_ = 0;
   std::unique_ptr<Party> party_;
   std::vector<kvpool_ticket> pins_;
   std::vector<std::uint32_t> pinned_;  // keys of pins_

@@ -77,7 +77,7 @@ public:
   int run() {
     const std::uint64_t end = deadline_in(plan_.seconds);
     director_ = std::make_unique<Director>(plan_, address_, fd_, *shared_);
-    judge_ = std::make_unique<Judge>(address_, plan_.seed, *shared_);
+    judge_ = std::make_unique<Judge>(address_, plan_.seed, plan_.round_seconds, *shared_);
     do {
       const double left = static_cast<double>(end - std::min(end, now_ns())) / 1e9;
       // The last round takes what is left, if that is not enough for two.
@@ -111,7 +111,7 @@ private:
       judge_->read_again();
     }
     judge_->depart();
-    judge_->look_for_leaks(15);
+    judge_->look_for_leaks();
     judge_->check();
     if (plan_.json) return;
     tools::print_text(fmt::format("round {}: {} kills, {} stops, {} take-overs, {} reads\n",
