@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvpool debug: the option table as JSON, a damaged block, the parsed form of a trace. Hidden: for
-// kvpool's own tests.
+// kvpool debug: the option table as JSON, a damaged block, the parsed form of a trace, a member
+// that holds what a member can hold. Hidden: for kvpool's own tests.
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <iostream>
 
 #include <fmt/format.h>
 
+#include "client.hpp"
 #include "commands.hpp"
 #include "replay/corrupt.hpp"
 #include "say.hpp"
@@ -57,6 +61,88 @@ int parse(const Args &args) {
   return kExitFine;
 }
 
+// A member of a group of two, its rank being --seed. It does what it reads from stdin, a line each,
+// and answers with a line each: "reserve KEY" (128 KiB in two shards; prints the ticket), "write
+// TICKET" (its shard of it), "publish TICKET", "pending KEY", "pin KEY", "put KEY". Ends with
+// stdin.
+class Holder {
+public:
+  Holder(const std::string &address, std::uint32_t rank) : rank_(rank), bytes_(131072, 'h') {
+    kvpool_open_opts open = KVPOOL_OPTS(kvpool_open_opts);
+    const std::string name = fmt::format("rank-{}", rank);
+    open.name = name.c_str();
+    open.engine_id = 7;
+    open.engine_rank = rank;
+    open.engine_world = 2;
+    open.log = [](void *, kvpool_log_level, const char *text) {
+      std::fprintf(stderr, "%s\n", text);
+    };
+    kvpool_ctx *ctx = nullptr;
+    checked(kvpool_open(address.c_str(), &open, &ctx), nullptr, address);
+    ctx_.reset(ctx);
+    kvpool_ns_opts opts = KVPOOL_OPTS(kvpool_ns_opts);
+    opts.model = "blob";
+    opts.dtype = "u8";
+    kvpool_ns *ns = nullptr;
+    checked(kvpool_ns_open(ctx, "default", &opts, &ns), ctx, address);
+    ns_.reset(ns);
+  }
+
+  void run() {
+    std::printf("ready 0 \n");
+    std::fflush(stdout);
+    std::string line;
+    while (std::getline(std::cin, line)) {
+      const std::size_t space = std::min(line.find(' '), line.size());
+      const std::string word = line.substr(0, space);
+      const std::string rest = space < line.size() ? line.substr(space + 1) : std::string();
+      const int result = act(word, rest);
+      const std::string why = result < 0 ? kvpool_strerror_detail(ctx_.get()) : said_;
+      std::printf("%s %d %s\n", word.c_str(), result, why.c_str());
+      std::fflush(stdout);
+    }
+  }
+
+private:
+  int act(const std::string &word, const std::string &rest) {
+    said_.clear();
+    kvpool_plan plan = {};
+    plan.buf = bytes_.data();
+    plan.bytes = bytes_.size();
+    kvpool_ticket ticket = {};
+    kvpool_key key = {};
+    if (word == "write" || word == "publish") {
+      for (std::size_t i = 0; i < 8 && rest.size() == 128; ++i) {
+        ticket.opaque[i] = std::strtoull(rest.substr(16 * i, 16).c_str(), nullptr, 16);
+      }
+      if (word == "publish") return kvpool_publish(ns_.get(), &ticket, 1, 0, nullptr);
+      const int result = kvpool_write(ctx_.get(), &ticket, rank_, &plan, 0);
+      return result < 0 ? result : kvpool_shard_done(ctx_.get(), &ticket, rank_);
+    }
+    checked(kvpool_key_wrap(ns_.get(), rest.data(), rest.size(), &key), ctx_.get(), rest);
+    if (word == "pending") return kvpool_pending(ns_.get(), &key, 1, 600'000);
+    if (word == "put") return kvpool_put(ns_.get(), &key, bytes_.data(), bytes_.size(), 0);
+    if (word == "pin") {
+      kvpool_pin_opts pin = KVPOOL_OPTS(kvpool_pin_opts);
+      pin.ttl_ms = 600'000;
+      return kvpool_pin(ns_.get(), &key, 1, &pin, &ticket);
+    }
+    if (word != "reserve") return -EINVAL;
+    kvpool_reserve_opts reserve = KVPOOL_OPTS(kvpool_reserve_opts);
+    reserve.shards = 2;
+    reserve.block_bytes = bytes_.size();
+    const int result = kvpool_reserve(ns_.get(), &key, nullptr, 1, &reserve, &ticket);
+    for (const std::uint64_t part : ticket.opaque) said_ += fmt::format("{:016x}", part);
+    return result;
+  }
+
+  std::uint32_t rank_;
+  std::string bytes_;
+  std::string said_;
+  Context ctx_;
+  Namespace ns_;
+};
+
 }  // namespace
 
 int cmd_debug(const Args &args) {
@@ -66,6 +152,10 @@ int cmd_debug(const Args &args) {
     return kExitFine;
   }
   if (args.text("ADDRESS").empty()) fail(kExitUsage, {}, action + " needs an ADDRESS");
+  if (action == "hold") {
+    Holder(args.text("ADDRESS"), static_cast<std::uint32_t>(args.number("--seed", 0))).run();
+    return kExitFine;
+  }
   return action == "corrupt" ? corrupt(args) : parse(args);
 }
 

@@ -11,6 +11,7 @@ int cmd_format(const Args &args);
 int cmd_info(const Args &args);
 int cmd_check(const Args &args);
 int cmd_repair(const Args &args);
+int cmd_host(const Args &args);
 int cmd_stat(const Args &args);
 int cmd_top(const Args &args);
 int cmd_serve(const Args &args);

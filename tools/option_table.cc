@@ -82,6 +82,15 @@ constexpr OptionSpec kRepair[] = {
     kJson,
 };
 
+constexpr OptionSpec kHost[] = {
+    {"ACTION", Kind::kChoice, "ACTION", "", "What to do.", "fence", kRequired},
+    {"ID", Kind::kCount, "ID", "", "Id of the host.", "", kRequired, 0, 15},
+    kStore,
+    {"--confirmed", Kind::kFlag, "", "", "The host is off and stays off: this is not asked again."},
+    kDryRun,
+    kJson,
+};
+
 constexpr OptionSpec kStat[] = {
     kStore,
     {"--watch", Kind::kReal, "SECONDS", "", "Print again every so many seconds until interrupted."},
@@ -229,9 +238,9 @@ constexpr OptionSpec kCompletion[] = {
 };
 
 constexpr OptionSpec kDebug[] = {
-    {"ACTION", Kind::kChoice, "ACTION", "", "What to do.", "options|corrupt|parse", kRequired},
+    {"ACTION", Kind::kChoice, "ACTION", "", "What to do.", "options|corrupt|parse|hold", kRequired},
     {"ADDRESS", Kind::kText, "ADDRESS", "", "Store, or file for parse."},
-    {"--seed", Kind::kCount, "N", "1", "Which block and byte to corrupt."},
+    {"--seed", Kind::kCount, "N", "1", "Which block and byte to corrupt; which rank holds."},
     kJson,
 };
 
@@ -253,6 +262,10 @@ constexpr CommandSpec kCommands[] = {
      "Restores a damaged copy of the superblock and of claims from the other copy. Nobody may be "
      "attached. What cannot be mended is named, with the way on.",
      kRepair, cmd_repair},
+    {"host", "give up a host that is lost for ever",
+     "Says that no process of the host will ever store again, so that the owner takes back what "
+     "they held at once. Refuses while something of the host moves. Exit code 3: it had no member.",
+     kHost, cmd_host},
     {"stat", "counts of a store",
      "Prints how full the store is, by namespace and state, who its members are, and who owns it.",
      kStat, cmd_stat},

@@ -12,20 +12,12 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cli import KVPOOL, SOURCE, Case, main, run  # noqa: E402
+from cli import KVPOOL, SOURCE, Case, flip, main, run  # noqa: E402
 
 sys.path.insert(0, str(SOURCE / "tests" / "golden"))
 from read_image import crc, word  # noqa: E402
 
 READERS = ("info", "stat", "check", "ls")
-
-
-def flip(path, byte, mask=0x40):
-    with open(path, "r+b") as file:
-        file.seek(byte)
-        old = file.read(1)[0]
-        file.seek(byte)
-        file.write(bytes([old ^ mask]))
 
 
 class Words(Case):

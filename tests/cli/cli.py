@@ -30,6 +30,15 @@ def run(*words, data=None, env=None, timeout=SECONDS):
     return done
 
 
+def flip(path, byte, mask=0x40):
+    """Flips bits of one byte of a file."""
+    with open(path, "r+b") as file:
+        file.seek(byte)
+        old = file.read(1)[0]
+        file.seek(byte)
+        file.write(bytes([old ^ mask]))
+
+
 class Case(unittest.TestCase):
     """A folder of its own for each test, and no process of it left behind."""
 
@@ -60,7 +69,7 @@ class Case(unittest.TestCase):
 
     def serve(self, address):
         read, write = os.pipe()
-        child = subprocess.Popen([str(KVPOOL), "serve", address, "--ready-fd", str(write), "--json"],
+        child = subprocess.Popen([str(KVPOOL), "serve", address, "--ready-fd", str(write), "--json"], text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[write])
         os.close(write)
         self.children.append(child)

@@ -4,6 +4,7 @@
 // How: threads over one store in anonymous memory whose "processes" the test kills; a lease of 300
 // ms.
 #include "pool_fixture.hpp"
+#include "store/store.hpp"
 
 using namespace kvpool;
 using namespace kvpool::test;
@@ -19,6 +20,17 @@ bool all_extents_free(Owner &owner, u32 members, int ms) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return false;
+}
+
+// What `kvpool host fence` writes: this incarnation will never store again.
+void fence(TestStore &store, u32 slot, u64 incarnation) {
+  media::ReaperLine reaper{};
+  reaper.incarnation = incarnation;
+  reaper.state = static_cast<u8>(media::ReaperState::kQuiet);
+  const PoolOffset at = store.geometry().reaper_at(slot);
+  const media::Sealer sealer(store.geometry().uuid, store.geometry().nonce);
+  store.memory().publish_line(at, sealer.sealed(reaper, at, 0));
+  store.memory().drain_strict(&at, 1);
 }
 
 }  // namespace
@@ -75,6 +87,58 @@ Test(pool_failure, stopped_member_is_dead_for_ever_and_its_extents_are_tainted, 
   cr_assert_eq(b->rejoin(), 0);
   b.freeze(false);
   cr_assert_eq(put_block(b, ns, 3), 0);
+}
+
+// Guards: a put whose member died before it was posted said that its namespace had been cleared.
+Test(pool_failure, put_of_a_dead_member_is_untried, .timeout = 30) {
+  TestStore store(lease_of(800));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 1), 0);  // more of its extent stays in hand
+  owner.reset();
+  auto process = store.process(3);  // a candidate that dies between claim and activation
+  pool::Claims<TestEnv> claims(*process, store.geometry());
+  media::ClaimLine claim = claims.read().line[1];
+  claim.claimed = media::make_epoch(100, 1);
+  claims.write(1, claim);
+  wait_ms(100);  // the member sees that its owner is outbid
+  a.freeze(true);
+  std::vector<std::byte> payload(64 * 1024);
+  const transfer::LocalMemory memory{payload.data(), payload.size()};
+  const transfer::Run run{.fragment_bytes = payload.size(), .count = 1};
+  store::PutBlock block;
+  block.key = make_key(2);
+  block.payload_bytes = payload.size();
+  block.plan = {std::span(&run, 1), std::span(&memory, 1)};
+  store::Scratch scratch(1 << 20);
+  store::Store<TestEnv> over(*a);
+  cr_expect_eq(over.put(ns, std::span(&block, 1), a.in(3000), nullptr, scratch), -ESTALE);
+  cr_expect_eq(block.status, store::BlockStatus::kUntried, "%d", static_cast<int>(block.status));
+}
+
+// A host that is lost for ever keeps its locks, as far as anybody else can see.
+Test(pool_failure, fenced_member_is_quiet_before_and_after_the_verdict, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2), b(store, 3), c(store, 4);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(b, ns, 1), 0);
+  cr_assert_eq(put_block(c, ns, 2), 0);
+  b.freeze(true);
+  fence(store, b->slot(), b->incarnation() ^ 2);
+  wait_ms(300);
+  cr_assert_eq(owner->stats().members_dead, 0u, "a line about another incarnation says nothing");
+  fence(store, b->slot(), b->incarnation());
+  cr_assert(within_ms(1500, [&] { return owner->stats().extents_reclaimed > 0; }), "not after 3 L");
+  cr_assert_eq(owner->stats().members_dead, 1u);
+
+  c.freeze(true);
+  cr_assert(within_ms(3000, [&] { return owner->stats().members_dead == 2; }));
+  fence(store, c->slot(), c->incarnation());
+  cr_assert(all_extents_free(*owner, store.geometry().member_count(), 1500), "not after 2 L");
+  cr_assert_eq(owner->stats().extents_tainted, 0u, "a fenced host is QUIET: no taint");
+  cr_assert(look(a, ns, 2).presence == pool::Presence::kHit, "what was published stays");
 }
 
 Test(pool_failure, next_owner_knows_every_published_block, .timeout = 30) {
@@ -155,7 +219,7 @@ Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout 
   LiveMember b(store, 3, options);
   cr_assert_eq(put_block(b, ns, 1), 0);
   const u64 b_incarnation = b->incarnation();
-  cr_assert(a->begin_shard_write(b_incarnation));
+  cr_assert_eq(a->begin_shard_write(b_incarnation), 0);
   b.kill();
   cr_assert_not(all_extents_free(*owner, store.geometry().member_count(), 500),
                 "a shard of the dead member's reservation is being written");
@@ -165,7 +229,41 @@ Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout 
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   cr_assert_geq(owner->stats().extents_reclaimed, 1u);
-  cr_assert_not(a->begin_shard_write(b_incarnation), "nobody writes for the dead any more");
+  cr_assert_eq(a->begin_shard_write(b_incarnation), -ENOTCONN,
+               "nobody writes for the dead any more");
+}
+
+// Guards: a rank that joined, or joined anew, after the death of a reserver was not asked for its
+// word, and wrote with a ticket of the dead one into blocks that were another's.
+Test(pool_failure, nobody_writes_for_one_who_died_before_it_joined, .timeout = 30) {
+  TestStore store(lease_of(300));
+  ServingOwner owner(store, 1);
+  pool::MemberOptions options;
+  options.group = 99;
+  LiveMember a(store, 2, options), b(store, 3, options), z(store, 4, options);
+  open_ns(a);
+  pool::Block block;
+  cr_assert_eq(b->reserve(64 * 1024, 1, b.in(1000), &block), 0);
+  cr_assert_eq(z->reserve(64 * 1024, 1, z.in(1000), &block), 0);
+  const u64 killed = b->incarnation(), stopped = z->incarnation();
+  a.freeze(true);  // is given up itself, so nobody asks it
+  z.freeze(true);
+  b.kill();
+  cr_assert(all_extents_free(*owner, store.geometry().member_count(), 5000));
+  LiveMember late(store, 5, options);
+  cr_expect_eq(late->begin_shard_write(killed), -ENOTCONN);
+  cr_expect_eq(late->begin_shard_write(stopped), -ENOTCONN);
+  cr_assert_eq(a->rejoin(), 0);
+  a.freeze(false);
+  cr_expect_eq(a->begin_shard_write(killed), -ENOTCONN);
+  std::thread zombie([&] {  // its late renewal moves its heartbeat once
+    wait_ms(50);
+    z->tick();
+  });
+  cr_expect_eq(a->begin_shard_write(stopped), -ENOTCONN);
+  zombie.join();
+  cr_assert_eq(a->begin_shard_write(late->incarnation()), 0);
+  a->end_shard_write();
 }
 
 // Guards: members that each waited for more while they held some stopped the store for good.

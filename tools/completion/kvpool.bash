@@ -4,7 +4,7 @@ _kvpool() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words files=0
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "format info check repair stat top serve put get ls rm ns replay bench doctor events why completion --help --version" -- "$word")); return
+    COMPREPLY=($(compgen -W "format info check repair host stat top serve put get ls rm ns replay bench doctor events why completion --help --version" -- "$word")); return
   fi
   case ${COMP_WORDS[1]} in
     format)
@@ -18,6 +18,8 @@ _kvpool() {
       words="--payload --decode --progress --json --help"; files=0 ;;
     repair)
       words="--yes --dry-run --json --help"; files=0 ;;
+    host)
+      words="fence --confirmed --dry-run --json --help"; files=0 ;;
     stat)
       words="--watch --count --json --help"; files=0 ;;
     top)

@@ -593,7 +593,9 @@ KVPOOL_API int kvpool_shard_range(struct kvpool_ctx *ctx, const struct kvpool_ti
 
 /*
  * Writes the part of `plan` that lies in shard `shard`; offsets are the block's. A shard has one
- * writer and is written by one call. Errors: -EALREADY (this shard is done).
+ * writer and is written by one call. The first one for another member's reservations waits for some
+ * heartbeats of that member. Errors: -EALREADY (this shard is done), -ENOTCONN (this member, or the
+ * one that reserved, is dead).
  */
 KVPOOL_API int kvpool_write(struct kvpool_ctx *ctx, const struct kvpool_ticket *ticket,
                             uint32_t shard, const struct kvpool_plan *plan, uint64_t deadline_ns);

@@ -117,8 +117,10 @@ public:
 
   // ---- tickets of a group (proto 8) -------------------------------------------------------------
 
-  // A rank writes a shard that another member of its group reserved: false when that one is dead.
-  bool begin_shard_write(u64 reserver_incarnation);
+  // A rank writes a shard that another member of its group reserved: -ENOTCONN when that one is
+  // dead; -ESTALE, -EAGAIN or -ETIMEDOUT when that cannot be known. The first time in this member's
+  // life takes a request and some heartbeats of that one.
+  int begin_shard_write(u64 reserver_incarnation);
   void end_shard_write();
 
   u64 blocks_in_hand();
@@ -203,6 +205,8 @@ private:
   int give_back_extent(u32 extent, u64 deadline);
   void serve_notice();
   int grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy);
+  bool knows_dead(u64 reserver_incarnation) const;
+  int meet_reserver(u64 reserver_incarnation);
   void finish_join(u64 incarnation, u32 epoch);
   static int status_errno(media::MessageStatus status);
 
@@ -239,6 +243,7 @@ private:
   std::vector<HeldPin> pins_;
   u32 notice_sequence_ = 0;
   std::vector<u64> dead_peers_;
+  std::vector<u64> met_reservers_;  // in this incarnation's life
   u32 shard_writes_ = 0;
   u32 touched_[media::kTouchMax]{};
   u32 touched_count_ = 0;

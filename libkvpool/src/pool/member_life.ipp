@@ -64,6 +64,7 @@ int Member<Env>::rejoin() {
   hand_.clear();
   pins_.clear();
   touched_count_ = 0;
+  met_reservers_.clear();
   bound_ = owner_lost_ = false;
   if (int err = refresh_session()) return err;
   finish_join(0, session()->epoch);
@@ -346,16 +347,77 @@ void Member<Env>::serve_notice() {
   }
 }
 
+// Of one that was gone when the owner came, the tag may be all that is known (proto 8).
 template <PoolEnv Env>
-bool Member<Env>::begin_shard_write(u64 reserver_incarnation) {
-  std::lock_guard guard(mutex_);
-  // Of one that was gone when the owner came, the tag may be all that is known (proto 8).
+bool Member<Env>::knows_dead(u64 reserver_incarnation) const {
   const u64 tag = static_cast<u16>(reserver_incarnation | 1);
-  for (u64 dead : dead_peers_) {
-    if (dead == reserver_incarnation || dead == tag) return false;
+  return std::any_of(dead_peers_.begin(), dead_peers_.end(),
+                     [&](u64 dead) { return dead == reserver_incarnation || dead == tag; });
+}
+
+template <PoolEnv Env>
+int Member<Env>::begin_shard_write(u64 reserver_incarnation) {
+  const auto met = [&] {
+    return reserver_incarnation == lease_.incarnation() ||
+           std::find(met_reservers_.begin(), met_reservers_.end(), reserver_incarnation) !=
+               met_reservers_.end();
+  };
+  bool known = false;
+  {
+    std::lock_guard guard(mutex_);
+    if (knows_dead(reserver_incarnation)) return -ENOTCONN;
+    known = met();
+    if (known) ++shard_writes_;
   }
+  if (known) return 0;
+  if (int err = meet_reserver(reserver_incarnation)) return err;
+  std::lock_guard guard(mutex_);
+  if (knows_dead(reserver_incarnation)) return -ENOTCONN;
+  if (!met()) met_reservers_.push_back(reserver_incarnation);
   ++shard_writes_;
-  return true;
+  return 0;
+}
+
+// proto 8: the blocks of a dead reserver wait for the word of those members that the owner knew at
+// its death, and of no others. So nobody writes for a reserver that may have been given up before
+// the owner knew this incarnation: the owner has answered it, and the reserver's heartbeat moved
+// twice since. One that was given up moves once at most, by a renewal that comes too late.
+template <PoolEnv Env>
+int Member<Env>::meet_reserver(u64 reserver_incarnation) {
+  const u64 deadline = env_.now_ns() + 2ull * geo_.lease_ms * kMs;
+  Answer answer;
+  if (int err = call(media::MessageType::kNop, nullptr, 0, deadline, answer)) return err;
+  auto &mem = env_.memory();
+  const auto look = [&](u32 slot, media::MemberLine &ret_line) {
+    Line line;
+    const PoolOffset at = geo_.member_at(slot);
+    if (!mem.load_line(at, line) || !claims_.sealer().intact(line, at, 0)) return false;
+    ret_line = media::from_line<media::MemberLine>(line);
+    return true;
+  };
+  media::MemberLine line{};
+  mem.acquire(geo_.member_at(0), u64{geo_.member_count()} * kLineBytes);
+  u32 slot = 0;
+  while (slot < geo_.member_count() &&
+         !(look(slot, line) && line.incarnation == reserver_incarnation)) {
+    ++slot;
+  }
+  if (slot == geo_.member_count()) return -ENOTCONN;
+  u64 counter = line.counter;
+  for (u32 moves = 0; moves < 2;) {
+    if (!lease_.alive()) return -ESTALE;
+    if (env_.now_ns() >= deadline) return -ENOTCONN;
+    env_.sleep_ns(kMs);
+    mem.acquire(geo_.member_at(slot), kLineBytes);
+    if (!look(slot, line)) continue;  // caught in the middle of a store
+    const bool there = line.incarnation == reserver_incarnation &&
+                       line.state == static_cast<u8>(media::MemberState::kJoined);
+    if (!there) return -ENOTCONN;
+    if (line.counter == counter) continue;
+    counter = line.counter;
+    ++moves;
+  }
+  return 0;
 }
 
 template <PoolEnv Env>

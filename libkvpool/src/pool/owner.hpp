@@ -201,6 +201,7 @@ private:
   bool stands_unread(u32 slot, const Line &line);
   void excuse(u32 slot);
   void write_quiet(u32 slot, u64 incarnation);
+  bool said_quiet(u32 slot, u64 incarnation);
   void quarantine_strangers(u32 slot, bool quiet);
   void quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group);
   void meet(u32 slot, const media::MemberLine &line);
@@ -250,8 +251,8 @@ private:
   u32 reports_awaited_ = 0;
   u32 pins_awaited_ = 0;
   u64 step_count_ = 0;
-  u64 last_request_ns_ = 0, last_watch_ns_ = 0, last_renew_ns_ = 0, last_chores_ns_ = 0,
-      last_all_ns_ = 0;
+  u64 last_request_ns_ = 0, last_watch_ns_ = 0, reapers_read_ns_ = 0, last_renew_ns_ = 0,
+      last_chores_ns_ = 0, last_all_ns_ = 0;
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;
   OwnerStats stats_;

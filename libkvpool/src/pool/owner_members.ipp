@@ -179,7 +179,7 @@ void Owner<Env>::check_death(u32 slot, u64 now) {
   } else if (quiet_for > lease) {
     env_.mark("member_lease_over");
     ++stats_.members_dead;
-    bury(slot, false);
+    bury(slot, said_quiet(slot, m.incarnation));
   }
 }
 
@@ -193,6 +193,20 @@ void Owner<Env>::write_quiet(u32 slot, u64 incarnation) {
   claims_.sealer().seal(line, at, 0);
   env_.memory().publish_line(at, line);
   env_.memory().drain_strict(&at, 1);
+}
+
+// Whether the slot's reaper line says that this incarnation will never store again: whoever got its
+// lock, or fenced its host, wrote that (proto 6, 14).
+template <PoolEnv Env>
+bool Owner<Env>::said_quiet(u32 slot, u64 incarnation) {
+  const PoolOffset at = geo_.reaper_at(slot);
+  Line line;
+  env_.memory().acquire(at, kLineBytes);
+  if (incarnation == 0 || !env_.memory().load_line(at, line)) return false;
+  if (!claims_.sealer().intact(line, at, 0)) return false;
+  const auto reaper = media::from_line<media::ReaperLine>(line);
+  return reaper.incarnation == incarnation &&
+         reaper.state == static_cast<u8>(media::ReaperState::kQuiet);
 }
 
 // No report comes any more from whom the owner knew in this slot.
@@ -286,8 +300,11 @@ void Owner<Env>::run_quarantines() {
   if (quarantine_.empty()) return;
   repeat_deaths();
   const u64 now = env_.now_ns();
+  const bool look = now - reapers_read_ns_ >= u64{geo_.lease_ms} * kMs / kLockProbeShare;
+  if (look) reapers_read_ns_ = now;
   for (std::size_t i = 0; i < quarantine_.size();) {
-    const Quarantine &q = quarantine_[i];
+    Quarantine &q = quarantine_[i];
+    if (look && !q.quiet && q.slot < members_.size()) q.quiet = said_quiet(q.slot, q.incarnation);
     const bool by_proof = q.quiet;
     if ((!by_proof && now < q.until_ns) || !q.awaited.empty()) {
       ++i;

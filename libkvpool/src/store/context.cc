@@ -128,6 +128,10 @@ int Context::open_memory(const char *text, std::string *why) {
                     " is not below the store's " + std::to_string(geometry_.host_count) + " hosts");
   }
   env_ = std::make_unique<ProcessEnv>(*backend_);
+  if (address.scheme == backend::Scheme::kDax) {
+    const u32 first = backend_->host_id() * geometry_.members_per_host;
+    env_->know_member_locks(first, first + geometry_.members_per_host);
+  }
   return 0;
 }
 
@@ -620,6 +624,8 @@ int Context::explain(int err, std::string *why) {
       }
       if (err == -EAGAIN) return fail(why, err, address_ + ": the owner is changing; try again");
       return fail(why, err, address_ + ": no answer before the deadline");
+    case -EIDRM:
+      return fail(why, err, address_ + ": the store was formatted anew; open it again");
     case -EUCLEAN:
       return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
     case -ENOSPC: return fail(why, err, address_ + ": full, and nothing may be evicted");

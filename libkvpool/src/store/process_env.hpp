@@ -55,7 +55,17 @@ public:
     }
   }
 
+  // Over a device, the locks of this machine say nothing about member slots of other hosts: a free
+  // one is no proof that its process is gone. Files and named memory are one machine's.
+  void know_member_locks(u32 first, u32 end) noexcept {
+    first_known_ = first;
+    end_known_ = end;
+  }
+
   bool try_lock(pool::LockKind kind, u32 index) noexcept {
+    if (kind == pool::LockKind::kMember && (index < first_known_ || index >= end_known_)) {
+      return false;
+    }
     return backend_.locks().try_lock(lock_kind(kind), index) == 0;
   }
   void unlock(pool::LockKind kind, u32 index) noexcept {
@@ -81,6 +91,7 @@ private:
   backend::Backend &backend_;
   X86Memory memory_;
   std::atomic<u64> random_;
+  u32 first_known_ = 0, end_known_ = ~u32{0};
 };
 
 static_assert(pool::PoolEnv<ProcessEnv>);

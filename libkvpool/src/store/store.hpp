@@ -172,7 +172,7 @@ public:
                               scratch.pieces)) {
       return err;
     }
-    if (!member_.begin_shard_write(target.reserver)) return -ENOTCONN;
+    if (const int dead = member_.begin_shard_write(target.reserver)) return dead;
     const int err = write_part(layout, shard, target.nonce, plan, scratch, /*strict=*/true);
     member_.end_shard_write();
     return err;
@@ -271,7 +271,7 @@ private:
     if (!member_.alive()) err = -ESTALE;
     if (err == 0 && ready > 0) err = member_.publish(publications, ready, deadline, cancelled);
     for (u32 j = 0; j < ready; ++j) {
-      finish_put(blocks[which[j]], publications[j]);
+      finish_put(blocks[which[j]], publications[j], err);
     }
     return err ? err : static_cast<int>(n);
   }
@@ -300,7 +300,8 @@ private:
     return 0;
   }
 
-  void finish_put(PutBlock &block, const pool::Publication &p) {
+  // `err`: what ended the call. A member that died before it could post leaves blocks untried.
+  void finish_put(PutBlock &block, const pool::Publication &p, int err) {
     block.version = p.version;
     block.error = p.result;
     switch (p.result) {
@@ -320,6 +321,8 @@ private:
         break;
       default: block.status = BlockStatus::kStale; break;
     }
+    const bool died = err == -ESTALE && p.result == -ESTALE;
+    if (died) block.status = BlockStatus::kUntried;
   }
 
   int write_block(PutBlock &block, const pool::Block &place, Scratch &scratch, u64 &ret_hash) {
