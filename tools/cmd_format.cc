@@ -28,6 +28,7 @@ kvpool_format_opts options_of(const Args &args) {
   opts.size_bytes = args.number("--size", 0);
   opts.devices = small("--devices");
   opts.block_bytes = small("--block-bytes");
+  opts.index_growth = small("--index-growth");
   opts.hosts = small("--hosts");
   opts.members_per_host = small("--members");
   opts.standbys = small("--standbys");
@@ -109,6 +110,7 @@ media::Layout planned(const std::string &address, const kvpool_format_opts &opts
   make.layout.width = opts.width;
   make.layout.min_block_bytes = opts.block_bytes;
   make.layout.block_bytes = opts.block_bytes;
+  make.layout.index_growth = opts.index_growth;
   make.layout.namespaces = opts.namespaces;
   make.layout.lease_ms = opts.lease_ms;
   make.layout.grace_us = opts.grace_us;

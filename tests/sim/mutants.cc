@@ -31,6 +31,8 @@ constexpr MutantInfo kMutants[] = {
      "a spill flag sends the lookup on", "index"},
     {pool::Mutant::kInsertBeforeSpillFlag, "insert-before-spill-flag", "10",
      "the spill flag is drained before the entry", "index-crash"},
+    {pool::Mutant::kGrowthForgetsSpill, "growth-forgets-spill", "10",
+     "a larger index says anew which groups spill", "index-growth"},
     {pool::Mutant::kGrantBeforeClear, "grant-before-clear", "10",
      "an entry is cleared strictly before its block is granted", "pressure,doubt,remove"},
     {pool::Mutant::kEvictWithoutGrace, "evict-without-grace", "10", "an evicted entry has a grace",

@@ -146,6 +146,7 @@ public:
     cr_assert_eq(owner_->take_over(standby), 0);
     thread_ = std::thread([this] {
       while (!stop_ && owner_->step() >= 0) {
+        if (owner_->wants_larger_index() && owner_->enlarge_index() != 0) break;
         if (const u64 idle = owner_->idle_ns(); idle > 50'000) {
           env_->sleep_ns(std::min<u64>(idle / 4, 200'000));
         }

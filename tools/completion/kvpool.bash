@@ -8,7 +8,7 @@ _kvpool() {
   fi
   case ${COMP_WORDS[1]} in
     format)
-      words="--size --devices --block-bytes --hosts --members --standbys --width --namespaces --lease-ms --grace-us --yes --force --dry-run --json --help"; files=0 ;;
+      words="--size --devices --block-bytes --index-growth --hosts --members --standbys --width --namespaces --lease-ms --grace-us --yes --force --dry-run --json --help"; files=0 ;;
     info)
       words="--json --help"; files=0 ;;
     check)

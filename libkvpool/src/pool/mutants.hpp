@@ -18,6 +18,7 @@ enum class Mutant : u16 {
   kLookupWithoutAcquire,      // proto 10: entries come from the medium
   kLookupIgnoresSpill,        // proto 10: the spill flag sends a lookup on
   kInsertBeforeSpillFlag,     // proto 10: the flag is drained before the entry
+  kGrowthForgetsSpill,        // proto 10: a larger index says anew which groups spill
   kGrantBeforeClear,          // proto 10: entry cleared strictly before its block is granted
   kEvictWithoutGrace,         // proto 10: grace (not a safety rule with validation; liveness)
   kAnswerBeforeDrain,         // proto 7: a decision is on the medium before it is answered

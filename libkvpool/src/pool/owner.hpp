@@ -40,17 +40,17 @@ public:
   }
   // Claims, settles, scans, copies forward, activates (proto 7). The caller holds the lock of the
   // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on.
-  // `index_groups`: the size of the index from now on, 0 for the one that it has. -ENOSPC is none of
-  // its results: where a larger index would not take every entry, it stays as it is.
+  // `index_groups`: the size of the index from now on, 0 for the one that it has. Where a larger
+  // one would not take every entry it stays as it is.
   int take_over(u32 standby_slot, u64 index_groups = 0);
 
   // One round of the serving loop. >0: requests served; 0: idle; -ESTALE: no longer the owner.
   int step();
-  // Whether so many puts find both groups of their key full that a larger index, for which the store
-  // has room, is worth a take-over.
+  // Whether so many puts find both groups of their key full that a larger index, for which there
+  // is room, is worth a take-over.
   bool wants_larger_index() const;
-  // Takes the store over from itself with an index twice as large, or as large as there is room for.
-  // As take_over(); it serves again, with another epoch, when that succeeds.
+  // Takes the store over from itself with an index twice as large, or as large as there is room
+  // for. As take_over(); it serves again, with another epoch, when that succeeds.
   int enlarge_index();
   // How long ago the last request was served: what the loop around step() rests by.
   u64 idle_ns() const;

@@ -326,7 +326,9 @@ private:
     if (number == kNoEntry) return false;
     lines_[i].w[7] &= ~(u64{media::kEntrySpill} << 8);  // was said of another group
     adopt(number, i);
-    if (second) owner_.index_.set_spill(found.group_first);
+    if (second && !owner_.env_.mutant(Mutant::kGrowthForgetsSpill)) {
+      owner_.index_.set_spill(found.group_first);
+    }
     return true;
   }
   // What no owner wrote, or stands on a block that is another entry's.
