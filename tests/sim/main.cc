@@ -55,6 +55,7 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "claims_reread",
                                            "get_corrupt",
                                            "pending_of_nobody",
+                                           "index_growth_without_room",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

@@ -2,8 +2,8 @@
 // Shows: an index that is outgrown becomes larger while members go on: what was published stays
 // readable, what was pinned stays pinned, a hit of before is looked up anew, and puts that found no
 // line find one. Where there is no room for a larger index it stays as it is.
-// How: an owner and members as threads over one store in anonymous memory, formatted for blocks much
-// larger than those that are put.
+// How: an owner and members as threads over one store in anonymous memory, formatted for blocks
+// much larger than those that are put.
 #include "pool_fixture.hpp"
 
 using namespace kvpool;
@@ -78,4 +78,36 @@ Test(pool_growth, without_room_the_index_stays_and_puts_displace, .timeout = 60)
   cr_expect_eq(owner->index().count(), lines);
   cr_expect_eq(owner->epoch(), epoch);
   cr_expect_eq(look(a, ns, 3 * lines - 1).presence, pool::Presence::kHit);
+}
+
+// Guards: the way back from a larger index in which an entry finds no line. Eight keys whose two
+// groups are the same ones in any size fill them; a ninth lies elsewhere, and is moved first.
+Test(pool_growth, larger_index_without_a_line_for_an_entry_is_given_up, .timeout = 60) {
+  TestStore store(for_large_blocks(8));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  const u64 lines = owner->index().count();
+  const auto put = [&](u64 first, u64 second, u64 n) {
+    pool::Publication p;
+    cr_assert_eq(a->reserve(kBlock, 1, a.in(5000), &p.block), 0);
+    p.key = make_key(n);
+    p.key.w[0] = first;
+    p.key.w[1] = second;
+    p.ns = ns;
+    p.payload_lines = 1;
+    const int err = a->publish(&p, 1, a.in(5000));
+    cr_assert_eq(err, 0);
+    if (p.result != 0) a->abort(p.block);
+    return p.result;
+  };
+  constexpr u64 kLow = u64{1} << 40, kMiddle = u64{1} << 63, kHigh = ~u64{0};
+  for (u64 n = 0; n < 8; ++n) cr_assert_eq(put(kMiddle, kHigh, n), 0);
+  cr_assert_eq(put(kMiddle, kLow, 8), 0);
+  const u32 epoch = owner->epoch();
+  u64 n = 9;
+  for (; n < 400 && owner->epoch() == epoch; ++n) put(kMiddle, kHigh, n);
+  cr_expect_gt(owner->epoch(), epoch, "no growth was tried");
+  cr_expect_eq(owner->index().count(), lines);
+  cr_expect(within_ms(5000, [&] { return put(kLow, kLow + 1, n) == 0; }), "it serves on");
 }

@@ -41,12 +41,12 @@ public:
 
   void start() {
     thread_ = std::thread([this] {
-      pin_to(kOwnerCpu);
       suspected_ns_ = now_ns();
       result_.store(owner_->take_over(slot_));
       active_ns_ = now_ns();
       done_.store(true);
       done_.notify_all();
+      pin_to(kOwnerCpu);  // not before: the scan may use all processors
       if (result_.load() != 0) return;
       while (!stop_.load(std::memory_order_relaxed) && owner_->step() >= 0) continue;
       owner_->stop();

@@ -35,6 +35,7 @@ public:
     if (groups_ == groups) return;
     lines_ = BigArray<Group>(groups);
     groups_ = groups;
+    untouched_ = true;
     constexpr u64 kPage = 4096 / sizeof(Group), kStretch = kPage * 2048;
     for (u64 g = 0; g < groups; g += kPage) {
       lines_[g].tag[0] = 0;
@@ -47,6 +48,8 @@ public:
   template <class F>
   void reset(u64 groups, u32 namespaces, F &&meanwhile) {
     prepare(groups, meanwhile);
+    blank_ = untouched_;
+    untouched_ = false;
     lists_.assign(namespaces, List{});
     clock_ = 0;
   }
@@ -56,10 +59,20 @@ public:
     Group &g = lines_[n / media::kGroupLines];
     const u32 i = n % media::kGroupLines;
     const media::EntryView view(line);
+    // Memory is far: of new memory only what is not empty is touched.
+    if (blank_ && view.state() == media::EntryState::kEmpty && !view.spill()) return;
     std::memcpy(&g.entry[i], &line, sizeof line);
     g.tag[i] = view.state() == media::EntryState::kEmpty ? 0 : tag_of(line.w);
     if (i == 0 && view.spill()) g.tag[0] |= kSpills;
     g.aux[i] = Aux{};
+  }
+
+  // Brings nearer what place() of a line that is not empty will touch.
+  void prefetch_place(u64 n) const {
+    const Group &g = lines_[n / media::kGroupLines];
+    prefetch_local(&g);
+    prefetch_local(reinterpret_cast<const char *>(&g.entry[0]) - 1);
+    prefetch_local(&g.entry[n % media::kGroupLines]);
   }
 
   // A list being made of lines in ascending order, the last one in front; later joined to the one
@@ -306,6 +319,8 @@ private:
   }
 
   u64 groups_ = 0;
+  bool untouched_ = false;  // lines_ is new memory, all zero
+  bool blank_ = false;      // it was when the scan began: lines that were not placed are empty
   BigArray<Group> lines_;  // by group
   std::vector<List> lists_;
   u32 clock_ = 0;

@@ -21,6 +21,8 @@ struct OwnerOptions {
   DecisionSink sink;
 };
 
+inline constexpr u64 kCrowdedFew = 16;  // puts that found no line: not worth a larger index yet
+
 template <PoolEnv Env>
 class Owner {
 public:
@@ -241,6 +243,7 @@ private:
   u32 standby_ = 0;
   u32 epoch_ = 0;
   u64 version_number_ = 0;
+  u64 crowded_enough_ = kCrowdedFew;  // before a larger index is worth a try
   u64 crowded_ = 0;  // puts of this epoch that found both groups of their key full
   u64 next_pin_ = 1;
   u64 pin_bucket_ = 0;  // of pins_, looked at next for pins that have expired

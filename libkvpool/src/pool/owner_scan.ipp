@@ -216,7 +216,7 @@ private:
       }
       begin(at + n);
       verify(at, n);
-      for (u32 i = 0; i < n; ++i) locate(i);
+      for (u32 i = 0; i < n; ++i) locate(at + i, i);
       const bool go_on = work(at, n);
       mem.end_wave();
       if (!go_on) break;
@@ -266,10 +266,11 @@ private:
     if (state < media::EntryState::kEmpty || state > media::EntryState::kHidden) return false;
     return !has_block(state) || (entry.ns() != 0 && entry.ns() < owner_.ns_.size());
   }
-  void locate(u32 i) {
+  void locate(u64 number, u32 i) {
     const media::EntryView entry(lines_[i]);
     spots_[i] = {};
     if (!has_block(entry.state())) return;
+    if (number < owner_.index_.count()) owner_.index_.prefetch_place(number);
     spots_[i] = owner_.space_.locate(entry.locator() * media::kLocatorUnit);
     owner_.space_.prefetch_spot(spots_[i]);
   }

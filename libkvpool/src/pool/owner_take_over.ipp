@@ -6,6 +6,9 @@
 
 namespace kvpool::pool {
 
+inline constexpr u64 kCrowdedShare = 128;    // one put in so many must be crowded
+inline constexpr u64 kCrowdedPatience = 16;  // times as many when a larger index did not fit
+
 template <PoolEnv Env>
 int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   standby_ = standby_slot;
@@ -32,7 +35,10 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   const u8 target = mine.active != 0 && (mine.area == 0) != same ? 1 : 0;
   pen_.open(geo_.area_at(standby_slot, target), epoch_);
   int err = scan(view, index_groups);
-  if (err == -ENOSPC) err = scan(view, 0);
+  if (err == -ENOSPC) {
+    crowded_enough_ *= kCrowdedPatience;
+    err = scan(view, 0);
+  }
   if (err) return err;
   if (!env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
 
@@ -55,12 +61,9 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   return 0;
 }
 
-inline constexpr u64 kCrowdedFew = 16;     // puts that found no line: not worth a larger index yet
-inline constexpr u64 kCrowdedShare = 128;  // nor while they are fewer than one in so many
-
 template <PoolEnv Env>
 bool Owner<Env>::wants_larger_index() const {
-  return serving_ && index_.groups() < geo_.index_groups_max && crowded_ >= kCrowdedFew &&
+  return serving_ && index_.groups() < geo_.index_groups_max && crowded_ >= crowded_enough_ &&
          crowded_ * kCrowdedShare > version_number_;
 }
 

@@ -122,17 +122,22 @@ public:
   void prefetch_spot(Spot spot) const {
     if (spot) prefetch_local(&extents_[spot.extent].entry_of[spot.index]);
   }
-  // As attach(); what is free is counted later.
+  // As attach(); blocks in use and what is free are counted later.
   bool attach_shared(Spot spot, u32 entry) {
     Extent &e = extents_[spot.extent];
     u32 nobody = 0;
     std::atomic_ref<u32> slot(e.entry_of[spot.index]);
-    if (!slot.compare_exchange_strong(nobody, entry + 1, std::memory_order_relaxed)) return false;
-    std::atomic_ref<u16>(e.used).fetch_add(1, std::memory_order_relaxed);
-    return true;
+    return slot.compare_exchange_strong(nobody, entry + 1, std::memory_order_relaxed);
   }
   void count_blocks() {
-    for (u32 x = 0; x < count(); ++x) update_free(x);
+    for (u32 x = 0; x < count(); ++x) {
+      Extent &e = extents_[x];
+      const u32 n = e.entry_of ? blocks(e.record.size_class) : 0;
+      u32 used = 0;
+      for (u32 i = 0; i < n; ++i) used += e.entry_of[i] != 0;
+      e.used = static_cast<u16>(used);
+      update_free(x);
+    }
   }
 
   // The entry is cleared: its block is free as soon as the owner holds the extent.
