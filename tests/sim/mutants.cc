@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "runner.hpp"
+#include "enumerate.hpp"
 
 namespace kvpool::sim {
 
@@ -30,13 +30,13 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kLookupIgnoresSpill, "lookup-ignores-spill", "10",
      "a spill flag sends the lookup on", "index"},
     {pool::Mutant::kInsertBeforeSpillFlag, "insert-before-spill-flag", "10",
-     "the spill flag is drained before the entry", "index-crash"},
+     "the spill flag is drained before the entry", "crash:spill"},
     {pool::Mutant::kGrantBeforeClear, "grant-before-clear", "10",
      "an entry is cleared strictly before its block is granted", "pressure,doubt,remove"},
     {pool::Mutant::kEvictWithoutGrace, "evict-without-grace", "10", "an evicted entry has a grace",
      "grace"},
     {pool::Mutant::kAnswerBeforeDrain, "answer-before-drain", "7",
-     "a decision is on the medium before it is answered", "stutter,publish"},
+     "a decision is on the medium before it is answered", "crash:publish"},
     {pool::Mutant::kAcceptWithoutClaims, "accept-without-claims", "7",
      "an answer counts only without a higher claim", "rivals,handover"},
     {pool::Mutant::kReuseInDoubt, "reuse-in-doubt", "9", "a block in doubt is not reused",
@@ -47,7 +47,7 @@ constexpr MutantInfo kMutants[] = {
      "the expiry of a pin is looked at after the use", "pins"},
     {pool::Mutant::kReviveHidden, "revive-hidden", "10", "HIDDEN never comes back", "remove"},
     {pool::Mutant::kReturnWithoutMap, "return-without-map", "8",
-     "a returned extent's map word is written", "owner-faults,doubt,pressure"},
+     "a returned extent's map word is written", "crash:use-up"},
     {pool::Mutant::kReportSkipsDoubt, "report-skips-doubt", "8", "a report names what is in doubt",
      "handover,doubt"},
     {pool::Mutant::kReportAppliedLate, "report-applied-late", "8",
@@ -65,7 +65,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kScanWithoutAcquire, "scan-without-acquire", "7", "the scan reads the medium",
      "owner-faults,all-faults,doubt"},
     {pool::Mutant::kClaimOneCopy, "claim-one-copy", "7", "a claim is written in both copies",
-     "poison"},
+     "crash:take-over@2"},
     {pool::Mutant::kIgnoreEpochInRequest, "ignore-epoch-in-request", "12",
      "another owner's requests are not executed", "owner-faults,all-faults,doubt"},
     {pool::Mutant::kIgnoreIncarnation, "ignore-incarnation", "12",
@@ -91,7 +91,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kPinsNotAnnounced, "pins-not-announced", "8",
      "PINS is on the medium before the first pin", "handover"},
     {pool::Mutant::kActivateBeforeDrain, "activate-before-drain", "7",
-     "the copied area is on the medium before it is activated", "index-crash,rivals"},
+     "the copied area is on the medium before it is activated", "crash:take-over@2"},
     {pool::Mutant::kFillActiveArea, "fill-active-area", "7",
      "a candidate fills the area its own active does not name", "owner-faults,handover"},
     {pool::Mutant::kEpochFromActive, "epoch-from-active", "7",
@@ -178,6 +178,27 @@ void hunt_by_model(const std::string &hunter, MutantResult &result) {
   if (pclose(pipe) != 0) result.killed = false;
 }
 
+// "crash:SCRIPT": what power lost between two writes shows is hunted by enumeration alone.
+constexpr std::string_view kCrashPrefix = "crash:";
+constexpr u64 kHuntBound = 24;
+
+void hunt_by_crashes(const std::string &hunter, MutantResult &result) {
+  EnumerateOptions options;
+  const std::size_t at = hunter.find('@');  // the interleaving to begin with
+  options.script = hunter.substr(kCrashPrefix.size(), at - kCrashPrefix.size());
+  if (at != std::string::npos) options.first_seed = std::stoull(hunter.substr(at + 1));
+  options.bound = kHuntBound;
+  options.mutant = static_cast<u32>(result.info->id);
+  options.stop_at_first = true;
+  const EnumerateReport report = enumerate_crashes(options, nullptr);
+  for (const EnumerateCount &count : report.counts) result.seeds += count.outcomes;
+  if (report.failures.empty()) return;
+  result.killed = true;
+  result.by = hunter;
+  result.text = report.failures[0].text;
+  result.seed = report.failures[0].options.seed;
+}
+
 }  // namespace
 
 std::span<const MutantInfo> mutants() {
@@ -208,6 +229,11 @@ std::vector<MutantResult> run_mutants(u64 seeds_max, const std::string &only,
     for (const std::string &hunter : split(info.hunters)) {
       if (hunter.starts_with(kModelPrefix)) {
         hunt_by_model(hunter, result);
+        if (result.killed) break;
+        continue;
+      }
+      if (hunter.starts_with(kCrashPrefix)) {
+        hunt_by_crashes(hunter, result);
         if (result.killed) break;
         continue;
       }

@@ -11,7 +11,7 @@ namespace kvpool::sim {
 namespace {
 
 // Owners sleep soon: simulated time passes by itself, and steps are what a seed costs.
-Time rest_ns(u64 idle) { return idle < 50'000 ? 0 : std::min<u64>(200'000, idle / 4); }
+Time rest_ns(u64 idle, u64 longest) { return idle < 50'000 ? 0 : std::min(longest, idle / 4); }
 
 constexpr u64 kMs = 1'000'000;
 constexpr u8 kFingerprint[16] = {'s', 'i', 'm', 'u', 'l', 'a', 't', 'o', 'r'};
@@ -54,13 +54,22 @@ Rig::Rig(Sim &sim, const RigOptions &options) : sim_(sim), options_(options) {
   sealer_ = media::Sealer(geo.uuid, geo.nonce);
   WorldOptions world;
   world.hosts = options.hosts;
+  world.torn_permille = options.torn_permille;
   world.delta_ns = u64{options.delta_us} * 990;  // a little less than the store's bound
   world.device_bytes.clear();
   for (u32 d = 0; d < geo.device_count; ++d) world.device_bytes.push_back(geo.device_bytes[d]);
   sim_.make_world(world);
 }
 
-Rig::~Rig() = default;
+Rig::~Rig() {
+  for (const auto &actor : actors_) {
+    for (SimOwner *owner : actor->owners) delete owner;
+    delete actor->scratch;
+    delete actor->store;
+    delete actor->member;
+    delete actor->env;
+  }
+}
 
 void Rig::poke(PoolOffset at, Line line, u32 epoch) {
   sealer_.seal(line, at, epoch);
@@ -205,7 +214,7 @@ void Rig::serve(Actor &actor) {
     const int served = owner.step();
     if (served < 0) break;
     renewed(actor, begun);
-    if (served == 0) actor.env->sleep_ns(rest_ns(owner.idle_ns()));
+    if (served == 0) actor.env->sleep_ns(rest_ns(owner.idle_ns(), options_.rest_ns));
   }
   actor.serving = false;
   sim_.note("op served", actor.owner->epoch());
@@ -240,8 +249,8 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
         actor.ready = true;
         bool first = at_once;
         while (!actor.stop) {
-          if (!first) watch_owner(actor);
-          first = false;
+          if (!first && !actor.again) watch_owner(actor);
+          first = actor.again = false;
           if (actor.stop) break;
           stun_others(actor);
           if (sim_.rng().chance(options_.stun_permille / 3)) {
@@ -250,7 +259,7 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
                              sim_.rng().between(kMs, 15 * kMs));
           }
           if (actor.owner && actor.owner->stats().evicted) owners_stats_lost_ = true;
-          actor.owner = new SimOwner(*actor.env, *actor.member);
+          actor.owner = actor.owners.emplace_back(new SimOwner(*actor.env, *actor.member));
           const int err = actor.owner->take_over(standby_slot);
           sim_.note("op take over", actor.owner->epoch(), static_cast<u64>(err));
           if (err == 0) {
@@ -300,7 +309,7 @@ void Rig::refresh_namespace(Actor &actor) {
 // Nothing in doubt: all that was acknowledged before counts.
 void Rig::note_accepted(Actor &actor) {
   const Time before = sim_.now();
-  if (actor.member->blocks_in_doubt() != 0) return;
+  if (actor.disturbed || actor.member->blocks_in_doubt() != 0) return;
   for (const Written &w : history_.all()) {
     if (w.nonce == 0 || w.ended >= before || w.accepted != kNever) continue;
     const auto by = writer_of_.find(w.nonce);
@@ -332,17 +341,26 @@ void Rig::lease_thread(Actor &actor) {
   actor.left = true;
 }
 
-void Rig::worker_thread(Actor &actor, u64 ops) {
-  if (!open_namespace(actor)) return;
-  actor.ready = true;
-  for (u64 i = 0; i < ops && !sim_.failed(); ++i) one_operation(actor);
+void Rig::spawn_member(Actor &actor, u64 ops) {
+  spawn_worker(actor, [this, &actor, ops] {
+    for (u64 i = 0; i < ops && !sim_.failed(); ++i) one_operation(actor);
+  });
 }
 
-void Rig::spawn_member(Actor &actor, u64 ops) {
-  sim_.spawn(actor.process, actor.name, [this, &actor, ops] {
+void Rig::accept_all(Actor &actor) {
+  for (u32 i = 0; i < 200 && actor.member->blocks_in_doubt() != 0; ++i) {
+    actor.member->tick();
+    actor.env->sleep_ns(200'000);
+  }
+  note_accepted(actor);
+}
+
+void Rig::spawn_worker(Actor &actor, std::function<void()> work) {
+  sim_.spawn(actor.process, actor.name, [this, &actor, work = std::move(work)] {
     if (!join(actor, media::kNoStandby)) return;
     sim_.spawn(actor.process, actor.name + " lease", [this, &actor] { lease_thread(actor); }, true);
-    worker_thread(actor, ops);
+    actor.ready = open_namespace(actor);
+    if (actor.ready) work();
     if (!actor.member->doubts_accounted()) {
       sim_.fail("%s has blocks in doubt that nobody asks about", actor.name.c_str());
     }

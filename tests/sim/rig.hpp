@@ -41,6 +41,8 @@ struct RigOptions {
   u64 index_bytes = 0;        // blocks of this size the index is made for; 0: of block_bytes
   u32 stall_permille = 0;     // a store's put stops in its middle for longer than a quarantine
   u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing
+  u64 rest_ns = 200'000;      // an idle owner sleeps this long at most
+  u32 torn_permille = 200;    // of the stores of whole lines, those in two pieces (torn-lines)
   u32 rash_permille = 20;     // a standby suspects a living owner, a look
   u32 stop_permille = 0;      // of the readers' stops, those that stop the whole process
   u32 stun_permille = 0;      // other owners stop for a moment when one takes over
@@ -54,12 +56,14 @@ struct Actor {
   ProcessId process = 0;
   u32 host = 0;
   std::string name;
-  // Never destroyed: a dead process runs no destructors.
+  // Destroyed with the rig, when none of its threads will run again: a dead process runs no
+  // destructors, and production objects have none that touch the pool.
   SimEnv *env = nullptr;
   SimMember *member = nullptr;
   SimOwner *owner = nullptr;
   SimStore *store = nullptr;
   store::Scratch *scratch = nullptr;
+  std::vector<SimOwner *> owners;  // the last one is `owner`
   pool::NsRef ns{};
   bool ready = false;      // joined, namespace open
   bool stop = false;       // asked to leave
@@ -68,6 +72,7 @@ struct Actor {
   bool serving = false;
   u32 standby_slot = 0;
   bool standing_by = false;  // owner or standby: leaves last
+  bool again = false;        // takes over once more without being suspicious
   bool doomed = false;       // killed, or about to be
   bool disturbed = false;    // killed, or lost its lease, at some time
   Time entitled_until = 0;  // true time until which its lease lasts whatever its clock says
@@ -89,6 +94,8 @@ public:
   void spawn_owner(Actor &actor, u32 standby_slot, bool at_once);
   // A member with its lease thread, and `ops` random operations from a worker thread.
   void spawn_member(Actor &actor, u64 ops);
+  // The same with other work than random operations; it runs once the namespace is open.
+  void spawn_worker(Actor &actor, std::function<void()> work);
   // Lets members leave when their work is done, waits until everything is settled, checks what is
   // left. Call last; then run().
   void spawn_closer();
@@ -104,6 +111,10 @@ public:
   int clear(Actor &actor);
   int announce(Actor &actor, u64 key);
   void one_operation(Actor &actor);
+  // Until nothing is in doubt: what was acknowledged is accepted.
+  void accept_all(Actor &actor);
+  // Its lease was renewed, or begun, at `begun` or a little later.
+  void renewed(Actor &actor, Time begun);
 
   Sim &sim() { return sim_; }
   History &history() { return history_; }
@@ -113,6 +124,11 @@ public:
   }
   bool calm() const { return calm_; }
   void expect_media_faults() { media_faults_ = true; }
+  // A clear whose line was stored in part when power was lost takes its namespace along
+  // (Documentation/status.md): what was published in it is out of reach until it is evicted.
+  void expect_torn_namespace() { torn_namespace_ = sim_.allows(Feature::kTornLines); }
+  void expect_evictions() { owners_stats_lost_ = true; }
+  SimOwner *serving_owner() const;
   // A line of the active area goes bad: of the namespace table, the extent map or the index.
   void poison_area();
   const media::Geometry &geometry() const { return layout_.geometry; }
@@ -125,13 +141,10 @@ private:
   void watch_owner(Actor &actor);
   bool join(Actor &actor, u8 standby_slot);
   void lease_thread(Actor &actor);
-  void worker_thread(Actor &actor, u64 ops);
   bool open_namespace(Actor &actor);
   void refresh_namespace(Actor &actor);
-  void renewed(Actor &actor, Time begun);
   void closer(Actor &actor);
   void read_everything(Actor &actor);
-  SimOwner *serving_owner() const;
   u32 owners_serving() const;
   struct MediumView {
     u32 epoch = 0;
@@ -170,6 +183,7 @@ private:
   u32 takeovers_ = 0;
   bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
+  bool torn_namespace_ = false;
   bool settling_ = false;             // the work is done: no owner is suspected without a reason
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do
 };

@@ -243,7 +243,7 @@ void owner_faults(Sim &sim) {
 
 void all_faults(Sim &sim) {
   run_storm(sim, {.rig = {.hosts = 4, .standbys = 3, .extents = 3, .keys = 16, .put = 45, .get = 35,
-                          .remove = 5, .pin = 5},
+                          .remove = 5, .pin = 5, .pending = 10},
                   .members = 3, .ops = 16, .standbys = 2, .kill_members = true,
                   .pause_members = true, .kill_owner = true, .pause_owner = true,
                   .crash_hosts = true, .strikes = 6});
