@@ -129,8 +129,14 @@ void whole_turn(Progress &progress, const Turn &turn, EnumerateReport &report,
     if (progress.probing || turn.options.stop_at_first) break;
     ++progress.way;
   }
-  EnumerateCount count{scripts()[turn.script - 1].name, turn.seed, progress.verbs,
-                       progress.points, progress.sampled, progress.outcomes, progress.most, progress.violations};
+  EnumerateCount count{scripts()[turn.script - 1].name,
+                       turn.seed,
+                       progress.verbs,
+                       progress.points,
+                       progress.sampled,
+                       progress.outcomes,
+                       progress.most,
+                       progress.violations};
   report.violations += count.violations;
   if (count.violations) {
     RunOptions run = run_options(turn);

@@ -7,7 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "enumerate.hpp"
 #include "mutants.hpp"
@@ -43,6 +45,7 @@ struct Options {
   std::string scenario;
   std::string mutant;
   std::string without;
+  std::string kept;
   bool enumerate = false;
   std::string script;
   u64 crash_at = 0;
@@ -293,6 +296,46 @@ int run_enumeration(const Options &options) {
   return report.violations ? 1 : 0;
 }
 
+// Replays the seeds of a file. Every line that is no comment: scenario, seed, what it showed.
+int run_kept(const Options &options, const RunOptions &base) {
+  std::ifstream file(options.kept);
+  if (!file) return usage("cannot read " + options.kept);
+  json failures = json::array();
+  u64 seeds = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string scenario, what;
+    RunOptions run = base;
+    if (line.empty() || line[0] == '#') continue;
+    if (!(words >> scenario >> run.seed) || !known_scenario(scenario)) {
+      return usage("no scenario and seed: " + line);
+    }
+    std::getline(words >> std::ws, what);
+    ++seeds;
+    for (const Scenario &s : scenarios()) {
+      if (scenario != s.name) continue;
+      const std::string text = run_once(s, run);
+      if (text.empty()) continue;
+      failures.push_back({{"scenario", scenario}, {"seed", run.seed}, {"text", text},
+                          {"once", what}, {"replay", replay_line(scenario, run)}});
+    }
+  }
+  const json out{{"schema", "kvpool.sim.kept/1"}, {"seeds", seeds},
+                 {"violations", failures.size()}, {"failures", failures}};
+  if (options.as_json) {
+    std::printf("%s\n", out.dump().c_str());
+  } else {
+    for (const json &f : failures) {
+      std::printf("VIOLATION: %s\n  once: %s\n  replay: %s\n",
+                  f["text"].get<std::string>().c_str(), f["once"].get<std::string>().c_str(),
+                  f["replay"].get<std::string>().c_str());
+    }
+    std::printf("%llu kept seeds, %zu violations\n", static_cast<unsigned long long>(seeds),
+                failures.size());
+  }
+  return failures.empty() ? 0 : 1;
+}
+
 int run_main(int argc, char **argv) {
   Options options;
   CLI::App app{"Runs kvpool's protocol code on simulated hosts whose caches lie.", "kvpool-sim"};
@@ -307,6 +350,7 @@ int run_main(int argc, char **argv) {
   app.add_flag("--trace", options.trace, "Print the events before a violation.");
   app.add_flag("--long", options.long_run, "A million seeds.");
   app.add_flag("--no-shrink", options.no_shrink, "Report failures as they were found.");
+  app.add_option("--kept", options.kept, "Replay the seeds of a file.");
   app.add_flag("--enumerate", options.enumerate,
                "Lose power after every verb of every script, with every outcome.");
   app.add_option("--script", options.script, "Only this script.");
@@ -350,6 +394,7 @@ int run_main(int argc, char **argv) {
   if (options.seeds == 0) return usage("--seeds must be at least 1");
   setvbuf(stdout, nullptr, _IOLBF, 0);
   signal(SIGINT, [](int) { request_stop(); });
+  if (!options.kept.empty()) return run_kept(options, base);
   if (options.enumerate) return run_enumeration(options);
   return options.mutants ? run_all_mutants(options) : run_seeds(options, base);
 }

@@ -127,12 +127,11 @@ void Owner<Env>::watch_members() {
         if (q.slot == slot) q.quiet = true;
       }
       meet(slot, said);
-      m.seen_ns = now;
       if (unread) quarantine_strangers(slot, true);
     } else if (m.life == Life::kLive) {
       if (m.counter != said.counter) {
         m.counter = said.counter;
-        m.seen_ns = now;
+        m.seen_ns = env_.now_ns();  // after the load: this thread may have stopped before it
       } else {
         check_death(slot, now);
       }
