@@ -128,6 +128,8 @@ constexpr MutantInfo kMutants[] = {
      "member-faults"},
     {pool::Mutant::kQuarantineSkipped, "quarantine-skipped", "8",
      "a lapsed member's extents wait for 2 L", "model:allocation/no-quarantine"},
+    {pool::Mutant::kGivenUpRankForgotten, "given-up-rank-forgotten", "8",
+     "a rank given up by time keeps the blocks of its group's dead from use", "groups"},
 };
 
 std::vector<std::string> split(const char *text) {

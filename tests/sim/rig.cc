@@ -143,6 +143,9 @@ bool Rig::join(Actor &actor, u8 standby_slot) {
   pool::MemberOptions options;
   options.host = actor.host;
   options.name = actor.name;
+  options.group = actor.group;
+  options.rank = static_cast<u16>(actor.rank);
+  options.world = static_cast<u16>(std::max(1u, options_.shards));
   options.standby_slot = standby_slot;
   for (u32 attempt = 0; attempt < 400; ++attempt) {
     const Time begun = sim_.now();
@@ -152,6 +155,7 @@ bool Rig::join(Actor &actor, u8 standby_slot) {
       renewed(actor, begun);
       return true;
     }
+    if (actor.cut_off) return false;
     if (err != -EAGAIN && err != -EUSERS && err != -EUCLEAN) {
       sim_.fail("%s cannot join: error %d", actor.name.c_str(), err);
     }
@@ -286,7 +290,7 @@ bool Rig::open_namespace(Actor &actor) {
   std::memcpy(body.fingerprint, kFingerprint, sizeof body.fingerprint);
   body.create = 1;
   body.weight = 1;
-  for (u32 attempt = 0; attempt < 200 && !actor.stop; ++attempt) {
+  for (u32 attempt = 0; attempt < 200 && !actor.stop && !actor.cut_off; ++attempt) {
     media::NsAnswer answer{};
     const int err = actor.member->ns_open(body, actor.env->now_ns() + options_.call_ns, answer);
     if (err == 0) {
@@ -320,7 +324,9 @@ void Rig::note_accepted(Actor &actor) {
 void Rig::lease_thread(Actor &actor) {
   while (!actor.stop) {
     const Time begun = sim_.now();
+    actor.ticking = true;
     const int err = actor.member->tick();
+    actor.ticking = false;
     if (err == 0) {
       if (begun > actor.lease_latest) {
         sim_.fail("%s renews a lease that was over", actor.name.c_str());
@@ -372,6 +378,16 @@ void Rig::spawn_worker(Actor &actor, std::function<void()> work) {
     }
     actor.stop = true;
   });
+}
+
+void Rig::cut_link(u32 host) {
+  sim_.note("op cut link", host);
+  for (const auto &actor : actors_) {
+    if (actor->host != host) continue;
+    disturb(*actor);
+    actor->doomed = actor->cut_off = true;
+  }
+  sim_.world().set_link(host, false);
 }
 
 bool Rig::run(Time until, u64 steps_max) {

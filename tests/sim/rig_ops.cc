@@ -44,9 +44,11 @@ void Rig::check_deadline(const Actor &actor, const char *call, Time begun, Time 
 // I3: nobody else who is alive for certain is writing this block.
 void Rig::take_block(Actor &actor, u64 address) {
   const auto found = writers_.find(address);
-  if (found != writers_.end() && found->second != &actor) {
+  // One whose own lease is over takes from a hand that is not his any more; he stores nothing.
+  const bool given = sim_.now() < actor.entitled_until;
+  if (given && found != writers_.end() && found->second != &actor) {
     const Actor &other = *found->second;
-    if (sim_.alive(other.process) && sim_.now() < other.entitled_until) {
+    if (sim_.alive(other.process) && !other.cut_off && sim_.now() < other.entitled_until) {
       sim_.fail("block %#llx is given to %s while %s writes it", ull(address), actor.name.c_str(),
                 other.name.c_str());
     }
@@ -65,6 +67,7 @@ PoolOffset Rig::payload_at(const pool::Session &session, u64 address, u64 line) 
 }
 
 int Rig::put(Actor &actor, u64 key) {
+  if (actor.group) return put_in_shards(actor, key, options_.shards);
   if (actor.store) return store_put(actor, key);
   SimMember &member = *actor.member;
   const u64 deadline = actor.env->now_ns() + options_.call_ns;
@@ -100,7 +103,7 @@ int Rig::put(Actor &actor, u64 key) {
       release_block(actor, block.address);
       return -ESTALE;
     }
-    if (sim_.now() > actor.lease_latest) {
+    if (sim_.now() > actor.lease_latest && !actor.ticking) {
       sim_.fail("%s writes after its lease", actor.name.c_str());
     }
     if (sim_.rng().chance(options_.freeze_permille)) {

@@ -514,6 +514,13 @@ void World::crash_thread(u32 thread) {
   }
   t.flushes.clear();
   t.dead = true;
+  // A process does not end without its processor passing a fence.
+  Host &h = hosts_[t.host];
+  for (Store &store : h.in_flight) {
+    if (store.thread != thread || store.due != kNever) continue;
+    store.due = now_ + options_.delta_ns;
+    if (store.due < h.next_due) h.next_due = store.due;
+  }
 }
 
 void World::crash_host(u32 host) {
