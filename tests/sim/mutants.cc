@@ -38,7 +38,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kAnswerBeforeDrain, "answer-before-drain", "7",
      "a decision is on the medium before it is answered", "crash:publish"},
     {pool::Mutant::kAcceptWithoutClaims, "accept-without-claims", "7",
-     "an answer counts only without a higher claim", "rivals,handover"},
+     "an answer counts only without a higher claim", "rivals@1400,handover"},
     {pool::Mutant::kReuseInDoubt, "reuse-in-doubt", "9", "a block in doubt is not reused",
      "publish,owner-faults"},
     {pool::Mutant::kPinIgnoredByEviction, "pin-ignored-by-eviction", "11",
@@ -53,7 +53,9 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kReportAppliedLate, "report-applied-late", "8",
      "what a report does not name is the owner's at its end", "handover"},
     {pool::Mutant::kServeBeforeReport, "serve-before-report", "8",
-     "nothing is granted before all have reported", "model:reports/served-before-end"},
+     "nothing is granted before all have reported; an entry is on the medium before the map word "
+     "that frees its extent, so only a line that went bad under a pin needs this",
+     "model:reports/served-before-end"},
     {pool::Mutant::kReclaimBeforeQuiet, "reclaim-before-quiet", "8",
      "a dead member's extents wait until it is QUIET", "zombie"},
     {pool::Mutant::kLeaseRenewLate, "lease-renew-late", "6", "a late renewal does not revive",
@@ -61,7 +63,10 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kWriteWithoutLease, "write-without-lease", "6",
      "a writer looks at its lease before each chunk", "zombie"},
     {pool::Mutant::kTakeoverWithoutSettle, "takeover-without-settle", "7",
-     "2 delta between claiming and reading claims", "model:handshake/no-settle"},
+     "2 delta between claiming and reading claims; the strict drain of each copy, and reading the "
+     "own "
+     "line again, put the claim on the medium without it",
+     "model:handshake/no-settle"},
     {pool::Mutant::kScanWithoutAcquire, "scan-without-acquire", "7", "the scan reads the medium",
      "owner-faults,all-faults,doubt"},
     {pool::Mutant::kClaimOneCopy, "claim-one-copy", "7", "a claim is written in both copies",
@@ -96,7 +101,10 @@ constexpr MutantInfo kMutants[] = {
      "a candidate fills the area its own active does not name", "owner-faults,handover"},
     {pool::Mutant::kEpochFromActive, "epoch-from-active", "7",
      "an epoch above all that were claimed", "rivals,owner-faults"},
-    {pool::Mutant::kIgnoreRival, "ignore-rival", "7", "a higher claim stops the candidate",
+    {pool::Mutant::kIgnoreRival, "ignore-rival", "7",
+     "a higher claim stops the candidate; a saving only: claims are read again before activation, "
+     "no "
+     "answer below the highest claim is accepted, and areas are nobody else's",
      "model:takeover/candidate-ignores-higher"},
     {pool::Mutant::kOwnerIgnoresClaims, "owner-ignores-claims", "7",
      "an owner that was outbid stops serving", "handover,owner-faults"},
@@ -119,7 +127,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kTornRequestAccepted, "torn-request-accepted", "12",
      "a request that does not verify is not executed", "publish,pressure"},
     {pool::Mutant::kTornEntryAccepted, "torn-entry-accepted", "10",
-     "an entry that does not verify is looked at again", "model:lines/no-checksum"},
+     "an entry that does not verify is looked at again", "crash:fulfil@2"},
     {pool::Mutant::kAdoptDropsHidden, "adopt-drops-hidden", "10",
      "hidden entries keep their block across a take-over", "handover"},
     {pool::Mutant::kLookupWithoutClaims, "lookup-without-claims", "10",
@@ -127,7 +135,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kPendingOutlives, "pending-outlives", "9", "PENDING goes with its member",
      "member-faults"},
     {pool::Mutant::kQuarantineSkipped, "quarantine-skipped", "8",
-     "a lapsed member's extents wait for 2 L", "model:allocation/no-quarantine"},
+     "a lapsed member's extents wait for 2 L", "zombie"},
     {pool::Mutant::kGivenUpRankForgotten, "given-up-rank-forgotten", "8",
      "a rank given up by time keeps the blocks of its group's dead from use", "groups"},
 };

@@ -135,6 +135,7 @@ Actor &Rig::add_actor(u32 host, const std::string &name) {
 
 void Rig::renewed(Actor &actor, Time begun) {
   const Time lease = u64{options_.lease_ms} * kMs;
+  actor.renewed_at = begun;
   actor.entitled_until = begun + lease / 1000 * 960;
   actor.lease_latest = sim_.now() + lease / 1000 * 980;
 }

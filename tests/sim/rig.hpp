@@ -95,6 +95,7 @@ struct Actor {
   u32 rank = 0;
   bool disturbed = false;    // killed, or lost its lease, at some time
   Time entitled_until = 0;  // true time until which its lease lasts whatever its clock says
+  Time renewed_at = 0;
   Time lease_latest = 0;    // and after which it is over whatever its clock says
   bool ticking = false;     // the lease may have been renewed already
   u32 writing = 0;  // calls on their way: no new incarnation meanwhile
@@ -207,6 +208,7 @@ private:
   std::vector<std::unique_ptr<ShardTicket>> tickets_;
   std::map<u64, Actor *> writers_;  // of blocks between reserve and publish
   std::map<u64, Actor *> writer_of_;  // of each nonce
+  std::map<u64, Time> lateness_;      // of each nonce: its last store, after the lease's renewal
   std::map<u64, u64> removals_;       // calls of remove by key, whatever came of them
   bool cleared_ = false;
   u32 takeovers_ = 0;

@@ -101,6 +101,7 @@ int Rig::put(Actor &actor, u64 key) {
   for (u64 i = 0; i < lines; ++i) {
     if (!member.alive() || member.incarnation() != incarnation) {  // proto 6: before each chunk
       release_block(actor, block.address);
+      mem.drain();  // what was stored does not stay behind for ever
       return -ESTALE;
     }
     if (sim_.now() > actor.lease_latest && !actor.ticking) {
@@ -114,6 +115,7 @@ int Rig::put(Actor &actor, u64 key) {
     }
     const Line line = payload_line(key, nonce, i);
     mem.stream_lines(payload_at(session, block.address, i), &line, 1, nullptr, 0);
+    lateness_[nonce] = std::max(lateness_[nonce], sim_.now() - actor.renewed_at);
   }
   const PoolOffset last = payload_at(session, block.address, lines - 1);
   if (!actor.env->mutant(pool::Mutant::kPublishWithoutDrain)) mem.drain_strict(&last, 1);
@@ -223,6 +225,15 @@ bool Rig::judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<L
       history_.judge(key, copy.data(), copy.size(), begun, sim_.now(), nonce);
   const bool other = wrong.empty() && hit.check_hash != nonce;
   if (hit.tainted && (!wrong.empty() || other)) {
+    // Taint is for those who stopped for longer than a quarantine: L of silence and 2 L more.
+    for (const Line &line : copy) {
+      const auto late = lateness_.find(line.w[2]);
+      const bool stray = line.w[2] != hit.check_hash && late != lateness_.end();
+      if (stray && late->second < u64{options_.lease_ms} * 2'800'000) {
+        sim_.fail("key %llu: damaged by a writer (nonce %llu) that its quarantine had to outlast",
+                  ull(key), ull(line.w[2]));
+      }
+    }
     SIM_MARK("damage on a tainted block, as a check would tell");
     return false;
   }

@@ -86,6 +86,13 @@ namespace {
 
 void prepare_one(Play &play) { play.put(1); }
 
+void prepare_announced(Play &play) {
+  play.put(1);
+  const pool::Key key = play.rig.key_of(2, play.member->ns.epoch);
+  play.member->member->pending(play.member->ns, key, 1'000);
+  play.member->env->sleep_ns(kMs);
+}
+
 // All but the last block of an extent; the next put uses it up and gives it back.
 void prepare_extent(Play &play) {
   const u64 blocks = play.rig.geometry().extent_bytes() / play.script.rig.block_bytes;
@@ -189,6 +196,8 @@ constexpr Script kScripts[] = {
      prepare_one, act_publish},
     {"publish-both", "one publication, owner and member on one host", Victim::kBoth, kSmall,
      prepare_one, act_publish},
+    {"fulfil", "a publication over the announcement of its key", Victim::kOwner, kSmall,
+     prepare_announced, act_publish},
     {"use-up", "a publication that returns its extent", Victim::kOwner, kSmall, prepare_extent,
      act_use_up},
     {"use-up-both", "the same, owner and member on one host", Victim::kBoth, kSmall,

@@ -408,6 +408,10 @@ void Sim::pause(ProcessId process, Time ns) {
   p.paused_total += ns;
   for (ThreadId id : p.threads) {
     Thread &thread = *threads_[id];
+    const bool there = thread.state != State::kFinished && thread.state != State::kDead;
+    if (ns > 10 * world_.options().delta_ns && there && thread.world_thread != kNobody) {
+      world_.leave_core(thread.world_thread);
+    }
     if (thread.state == State::kRunnable) {
       remove_runnable(id);
       thread.state = State::kSleeping;

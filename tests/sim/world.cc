@@ -2,6 +2,7 @@
 // Behaviour of the simulated fabric; world.hpp says what it promises.
 #include "world.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -508,13 +509,18 @@ void World::advance(Time now) {
 
 void World::crash_thread(u32 thread) {
   Thread &t = threads_[thread];
-  while (!t.buffer.empty()) drain_one(thread, rng_.below(t.buffer.size()));
+  leave_core(thread);
   for (const LineRef &ref : t.flushes) {
     if (rng_.chance(500)) drop(t.host, thread, ref);
   }
   t.flushes.clear();
   t.dead = true;
-  // A process does not end without its processor passing a fence.
+}
+
+// A processor does not go on to another process without passing a fence.
+void World::leave_core(u32 thread) {
+  Thread &t = threads_[thread];
+  while (!t.buffer.empty()) drain_one(thread, rng_.below(t.buffer.size()));
   Host &h = hosts_[t.host];
   for (Store &store : h.in_flight) {
     if (store.thread != thread || store.due != kNever) continue;
@@ -596,7 +602,7 @@ std::vector<World::Unsettled> World::unsettled(u32 host) const {
 u64 World::crash_ways(u32 host, u64 bound) const {
   u64 ways = 1;
   for (const Unsettled &line : unsettled(host)) {
-    ways *= line.stores.size() + 1;
+    ways *= line.choices();
     if (ways > bound) return bound + 1;
   }
   return ways;
@@ -611,19 +617,21 @@ void World::crash_host_keeping(u32 host, u64 way, u64 bound) {
   const u64 single = rng.below(n);
   u64 rest = way;
   for (u64 i = 0; i < n; ++i) {
-    const u64 choices = lines[i].stores.size() + 1;
+    const u64 stores = lines[i].stores.size(), choices = lines[i].choices();
     u64 kept = rng.below(choices);
     if (counted) {
       kept = rest % choices;
       rest /= choices;
     } else if (way < 2) {
-      kept = way == 1 ? choices - 1 : 0;
+      kept = way == 1 ? stores : 0;
     } else if (way % 3 != 2) {
-      kept = (i == single) == (way % 3 == 0) ? choices - 1 : 0;
+      kept = (i == single) == (way % 3 == 0) ? stores : 0;
     }
     Page &page = *lines[i].ref.page;
     if (!h.link_up || devices_[page.device].lost) continue;
-    for (u64 k = 0; k < kept; ++k) {
+    const bool second_only = kept > stores;
+    for (u64 k = 0; k < std::min(kept, stores); ++k) {
+      if (second_only && k == stores - 2) continue;
       const Store &store = lines[i].stores[k];
       merge(page.data[store.ref.index], store.data, store.mask);
       if (store.mask == 0xff) page.poison &= ~bit(store.ref.index);

@@ -70,11 +70,13 @@ public:
 
   // Faults.
   void crash_thread(u32 thread);  // killed: what it executed drains, nothing more comes
+  void leave_core(u32 thread);    // stopped for long: what it executed drains
   void crash_host(u32 host);      // power: each dirty line and each store in flight kept or lost
   // The same without chance. A line that has n stores on their way (its dirty copy counts as the
-  // last) may arrive with the 0 to n oldest of them. The choices of all lines are numbered: 0 loses
-  // everything. More than `bound` are too many to count: then 0 loses and 1 keeps everything, and
-  // the others are a sample: a single line kept, a single line lost, or all choices drawn.
+  // last) may arrive with the 0 to n oldest of them, or without the first of two pieces of one. The
+  // choices of all lines are numbered: 0 loses everything. More than `bound` are too many to count:
+  // then 0 loses and 1 keeps everything, and the others are a sample: a single line kept, a single
+  // line lost, or all choices drawn.
   u64 crash_ways(u32 host, u64 bound) const;
   void crash_host_keeping(u32 host, u64 way, u64 bound);
   void set_poison(PoolOffset off);
@@ -156,6 +158,11 @@ private:
   struct Unsettled {
     LineRef ref;
     std::vector<Store> stores;  // oldest first
+    bool in_pieces() const {
+      const u64 n = stores.size();
+      return n >= 2 && (stores[n - 1].mask & stores[n - 2].mask) == 0;
+    }
+    u64 choices() const { return stores.size() + 1 + in_pieces(); }
   };
   std::vector<Unsettled> unsettled(u32 host) const;
   void forget_caches(u32 host);
