@@ -86,7 +86,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kGraceBeforePins, "grace-before-pins", "8",
      "graces wait until pins are reported", "handover"},
     {pool::Mutant::kDoubtDoneTwice, "doubt-done-twice", "12",
-     "a doubt that took effect does not take effect again", "handover@2400,rivals,doubt"},
+     "a doubt that took effect does not take effect again", "crash:doubt"},
     {pool::Mutant::kForeignExtentKept, "foreign-extent-kept", "8",
      "what the map gives to another leaves the hand", "handover,doubt"},
     {pool::Mutant::kSlotReuseUnseen, "slot-reuse-unseen", "6",

@@ -39,6 +39,7 @@ struct Play {
   u64 verbs = 0;
   u64 ends_at = ~u64{0};
   u64 changes_seen = 0;
+  u64 unwanted = 0;       // a key that the reader is to remove
 
   Play(Sim &s, const Script &what, const RigOptions &options)
       : sim(s), script(what), rig(s, options) {}
@@ -127,6 +128,14 @@ void act_remove(Play &play) {
   play.member->env->sleep_ns(2 * u64{play.script.rig.grace_us} * 1000);  // and it is cleared
 }
 
+// Published, answered and removed by another one before the publisher accepts the answer.
+void act_doubt(Play &play) {
+  play.rig.put(*play.member, 2);
+  play.unwanted = 2;
+  for (u32 i = 0; i < 200 && play.unwanted != 0; ++i) play.member->env->sleep_ns(50'000);
+  play.member->env->sleep_ns(8 * u64{play.script.rig.grace_us} * 1000);
+}
+
 void act_evict(Play &play) {
   play.rig.expect_evictions();
   play.put(5);
@@ -188,6 +197,13 @@ constexpr RigOptions with_index(RigOptions rig, u64 index_bytes) {
 }
 constexpr RigOptions kGroups = with_index(with(kSmall, 6, 512 << 10, 40), 4 << 20);
 constexpr RigOptions kFull = with(kSmall, 2, 1 << 20, 5);
+constexpr RigOptions patient(RigOptions rig) {
+  rig.lease_ms = 80;
+  rig.grace_us = 100;
+  rig.rest_ns = kMs / 10;
+  return rig;
+}
+constexpr RigOptions kPatient = patient(kSmall);
 constexpr RigOptions kRuns = with(kSmall, 6, 4 << 20, 3);
 
 constexpr Script kScripts[] = {
@@ -209,6 +225,8 @@ constexpr Script kScripts[] = {
     {"remove", "a removal and its clearing", Victim::kOwner, kSmall, prepare_one, act_remove},
     {"remove-both", "the same, owner and member on one host", Victim::kBoth, kSmall, prepare_one,
      act_remove},
+    {"doubt", "removed and cleared while its publication is in doubt", Victim::kOwner, kPatient,
+     prepare_one, act_doubt},
     {"evict", "an eviction, its clearing, and the block granted again", Victim::kOwner, kFull,
      prepare_full, act_evict},
     {"run", "a run granted and published", Victim::kOwner, kRuns, prepare_one, act_publish},
@@ -229,6 +247,10 @@ constexpr Script kScripts[] = {
 void read_along(Play &play, Actor &reader) {
   while (!play.open && !play.rig.calm()) reader.env->sleep_ns(kMs / 2);
   for (u32 i = 0; i < kReads && !play.rig.calm(); ++i) {
+    if (play.unwanted != 0) {
+      play.rig.remove(reader, play.unwanted);
+      play.unwanted = 0;
+    }
     play.rig.get(reader, 1 + play.sim.rng().below(std::min(kReaderKeys, play.script.rig.keys)));
     reader.env->sleep_ns(play.sim.rng().below(400'000));
   }
