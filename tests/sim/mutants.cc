@@ -131,7 +131,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kAdoptDropsHidden, "adopt-drops-hidden", "10",
      "hidden entries keep their block across a take-over", "handover"},
     {pool::Mutant::kLookupWithoutClaims, "lookup-without-claims", "10",
-     "another highest active starts a lookup again", "rivals,owner-faults"},
+     "another highest active starts a lookup again", "rivals@1400,handover@900"},
     {pool::Mutant::kPendingOutlives, "pending-outlives", "9", "PENDING goes with its member",
      "member-faults"},
     {pool::Mutant::kQuarantineSkipped, "quarantine-skipped", "8",

@@ -205,7 +205,18 @@ void strike_at(Rig &rig, const char *mark) {
   sim.crash_host_after(owner->process, 1 + sim.rng().below(name == "spill" ? 6 : 14));
 }
 
+// Swarm: a quarter of the runs does without some kinds of operation, so that what needs their
+// absence is met. Its own chance: what else a seed means does not hang on it.
+void leave_out_operations(RigOptions &rig, u64 seed) {
+  Rng chance(seed ^ 0x73776172'6d6f7073ull);
+  if (!chance.chance(250)) return;
+  for (u32 *weight : {&rig.get, &rig.remove, &rig.pin, &rig.clear, &rig.pending, &rig.idle}) {
+    if (chance.chance(300)) *weight = 0;
+  }
+}
+
 void run_storm(Sim &sim, Storm storm) {
+  leave_out_operations(storm.rig, sim.options().seed);
   if (!sim.allows(Feature::kPause)) storm.pause_members = storm.pause_owner = false;
   storm.rig.standbys = std::max(storm.rig.standbys, storm.standbys + 1);
   Rig rig(sim, storm.rig);
