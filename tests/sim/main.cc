@@ -7,10 +7,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "enumerate.hpp"
 #include "mutants.hpp"
-#include "runner.hpp"
+#include "scripts.hpp"
 
 namespace kvpool::sim {
 
@@ -19,6 +22,7 @@ const std::vector<Scenario> &scenarios() {
     std::vector<Scenario> list;
     for (const Scenario &s : classic_scenarios()) list.push_back(s);
     for (const Scenario &s : storm_scenarios()) list.push_back(s);
+    for (const Scenario &s : crash_scenarios()) list.push_back(s);
     return list;
   }();
   return all;
@@ -41,6 +45,13 @@ struct Options {
   std::string scenario;
   std::string mutant;
   std::string without;
+  std::string kept;
+  bool enumerate = false;
+  std::string script;
+  u64 crash_at = 0;
+  u64 crash_way = 0;
+  u64 bound = 1024;
+  u64 every = 1;
 };
 
 constexpr u64 kLongSeeds = 1'000'000;
@@ -91,10 +102,15 @@ bool parse_without(const std::string &text, u32 &mask) {
 
 void print_list(bool as_json) {
   json out{
-      {"schema", "kvpool.sim.list/1"}, {"scenarios", json::array()}, {"mutants", json::array()}};
+      {"schema", "kvpool.sim.list/1"}, {"scenarios", json::array()}, {"scripts", json::array()},
+      {"mutants", json::array()}};
   for (const Scenario &s : scenarios()) {
     out["scenarios"].push_back({{"name", s.name}, {"what", s.what}, {"canary", s.canary}});
     if (!as_json) std::printf("%-26s %s\n", s.name, s.what);
+  }
+  for (const Script &s : scripts()) {
+    out["scripts"].push_back({{"name", s.name}, {"what", s.what}});
+    if (!as_json) std::printf("%-26s script, %s\n", s.name, s.what);
   }
   for (const MutantInfo &m : mutants()) {
     out["mutants"].push_back({{"name", m.name}, {"proto", m.proto}, {"rule", m.rule}});
@@ -220,6 +236,108 @@ int run_all_mutants(const Options &options) {
   return killed == results.size() ? 0 : 1;
 }
 
+json enumerate_json(const EnumerateReport &report, const Options &options) {
+  json scripts = json::array(), failures = json::array();
+  u64 verbs = 0, points = 0, outcomes = 0, sampled = 0;
+  for (const EnumerateCount &c : report.counts) {
+    verbs += c.verbs;
+    points += c.points;
+    outcomes += c.outcomes;
+    sampled += c.sampled;
+    scripts.push_back({{"script", c.script}, {"seed", c.seed}, {"verbs", c.verbs},
+                       {"points", c.points},
+                       {"sampled", c.sampled}, {"outcomes", c.outcomes}, {"most", c.lines},
+                       {"violations", c.violations}});
+  }
+  for (const Failure &f : report.failures) {
+    failures.push_back({{"scenario", f.scenario}, {"seed", f.options.seed}, {"text", f.text},
+                        {"replay", f.replay}});
+  }
+  return {{"schema", "kvpool.sim.enumerate/1"},
+          {"verbs", verbs},
+          {"points", points},
+          {"outcomes", outcomes},
+          {"sampled_points", sampled},
+          {"bound", options.bound},
+          {"every", options.every},
+          {"violations", report.violations},
+          {"seconds", report.seconds},
+          {"scripts", scripts},
+          {"failures", failures}};
+}
+
+int run_enumeration(const Options &options) {
+  const auto ull = [](u64 value) { return static_cast<unsigned long long>(value); };
+  EnumerateOptions how;
+  how.script = options.script;
+  how.seeds = options.seeds == Options{}.seeds ? how.seeds : options.seeds;
+  how.first_seed = options.seed;
+  how.bound = options.bound;
+  how.every = options.every;
+  how.mutant = options.mutant.empty() ? 0 : mutant_by_name(options.mutant);
+  const EnumerateReport report = enumerate_crashes(how, [&](const EnumerateCount &c) {
+    if (options.as_json) return;
+    std::printf(
+        "%-16s seed %llu: %6llu verbs, %5llu points (%llu sampled), %7llu power losses, "
+        "%llu violations\n",
+        c.script.c_str(), ull(c.seed), ull(c.verbs), ull(c.points), ull(c.sampled), ull(c.outcomes),
+        ull(c.violations));
+  });
+  const json out = enumerate_json(report, options);
+  if (options.as_json) {
+    std::printf("%s\n", out.dump().c_str());
+  } else {
+    for (const Failure &f : report.failures) {
+      std::printf("VIOLATION in %s, seed %llu: %s\n  replay: %s\n", f.scenario.c_str(),
+                  ull(f.options.seed), f.text.c_str(), f.replay.c_str());
+    }
+    std::printf("%llu verbs, %llu points, %llu power losses, %llu violations, %.1f s\n",
+                ull(out["verbs"].get<u64>()), ull(out["points"].get<u64>()),
+                ull(out["outcomes"].get<u64>()), ull(report.violations), report.seconds);
+  }
+  return report.violations ? 1 : 0;
+}
+
+// Replays the seeds of a file. Every line that is no comment: scenario, seed, what it showed.
+int run_kept(const Options &options, const RunOptions &base) {
+  std::ifstream file(options.kept);
+  if (!file) return usage("cannot read " + options.kept);
+  json failures = json::array();
+  u64 seeds = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string scenario, what;
+    RunOptions run = base;
+    if (line.empty() || line[0] == '#') continue;
+    if (!(words >> scenario >> run.seed) || !known_scenario(scenario)) {
+      return usage("no scenario and seed: " + line);
+    }
+    std::getline(words >> std::ws, what);
+    ++seeds;
+    for (const Scenario &s : scenarios()) {
+      if (scenario != s.name) continue;
+      const std::string text = run_once(s, run);
+      if (text.empty()) continue;
+      failures.push_back({{"scenario", scenario}, {"seed", run.seed}, {"text", text},
+                          {"once", what}, {"replay", replay_line(scenario, run)}});
+    }
+  }
+  const json out{{"schema", "kvpool.sim.kept/1"}, {"seeds", seeds},
+                 {"violations", failures.size()}, {"failures", failures}};
+  if (options.as_json) {
+    std::printf("%s\n", out.dump().c_str());
+  } else {
+    for (const json &f : failures) {
+      std::printf("VIOLATION: %s\n  once: %s\n  replay: %s\n",
+                  f["text"].get<std::string>().c_str(), f["once"].get<std::string>().c_str(),
+                  f["replay"].get<std::string>().c_str());
+    }
+    std::printf("%llu kept seeds, %zu violations\n", static_cast<unsigned long long>(seeds),
+                failures.size());
+  }
+  return failures.empty() ? 0 : 1;
+}
+
 int run_main(int argc, char **argv) {
   Options options;
   CLI::App app{"Runs kvpool's protocol code on simulated hosts whose caches lie.", "kvpool-sim"};
@@ -234,6 +352,14 @@ int run_main(int argc, char **argv) {
   app.add_flag("--trace", options.trace, "Print the events before a violation.");
   app.add_flag("--long", options.long_run, "A million seeds.");
   app.add_flag("--no-shrink", options.no_shrink, "Report failures as they were found.");
+  app.add_option("--kept", options.kept, "Replay the seeds of a file.");
+  app.add_flag("--enumerate", options.enumerate,
+               "Lose power after every verb of every script, with every outcome.");
+  app.add_option("--script", options.script, "Only this script.");
+  app.add_option("--crash-at", options.crash_at, "Replay: power is lost after this verb.");
+  app.add_option("--crash-way", options.crash_way, "Replay: with this outcome.");
+  app.add_option("--bound", options.bound, "Outcomes tried after one verb, 1024 unless said.");
+  app.add_option("--every", options.every, "Enumerate every n-th verb only.");
   app.add_flag("--list", options.list, "Name scenarios and mutants.");
   try {
     app.parse(argc, argv);
@@ -259,9 +385,19 @@ int run_main(int argc, char **argv) {
     base.mutant = mutant_by_name(options.mutant);
     if (!base.mutant) return usage("no mutant named " + options.mutant);
   }
+  if (!options.script.empty()) {
+    base.script = script_by_name(options.script);
+    if (!base.script) return usage("no script named " + options.script);
+  }
+  base.crash_at = options.crash_at;
+  base.crash_way = options.crash_way;
+  base.crash_bound = options.bound;
+  if (options.every == 0 || options.bound == 0) return usage("--every and --bound: at least 1");
   if (options.seeds == 0) return usage("--seeds must be at least 1");
   setvbuf(stdout, nullptr, _IOLBF, 0);
   signal(SIGINT, [](int) { request_stop(); });
+  if (!options.kept.empty()) return run_kept(options, base);
+  if (options.enumerate) return run_enumeration(options);
   return options.mutants ? run_all_mutants(options) : run_seeds(options, base);
 }
 

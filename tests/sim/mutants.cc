@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "runner.hpp"
+#include "enumerate.hpp"
 
 namespace kvpool::sim {
 
@@ -30,7 +30,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kLookupIgnoresSpill, "lookup-ignores-spill", "10",
      "a spill flag sends the lookup on", "index"},
     {pool::Mutant::kInsertBeforeSpillFlag, "insert-before-spill-flag", "10",
-     "the spill flag is drained before the entry", "index-crash"},
+     "the spill flag is drained before the entry", "crash:spill"},
     {pool::Mutant::kGrowthForgetsSpill, "growth-forgets-spill", "10",
      "a larger index says anew which groups spill", "index-growth"},
     {pool::Mutant::kGrantBeforeClear, "grant-before-clear", "10",
@@ -38,9 +38,9 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kEvictWithoutGrace, "evict-without-grace", "10", "an evicted entry has a grace",
      "grace"},
     {pool::Mutant::kAnswerBeforeDrain, "answer-before-drain", "7",
-     "a decision is on the medium before it is answered", "stutter,publish"},
+     "a decision is on the medium before it is answered", "crash:publish"},
     {pool::Mutant::kAcceptWithoutClaims, "accept-without-claims", "7",
-     "an answer counts only without a higher claim", "rivals,handover"},
+     "an answer counts only without a higher claim", "rivals@1400,handover"},
     {pool::Mutant::kReuseInDoubt, "reuse-in-doubt", "9", "a block in doubt is not reused",
      "publish,owner-faults"},
     {pool::Mutant::kPinIgnoredByEviction, "pin-ignored-by-eviction", "11",
@@ -49,13 +49,15 @@ constexpr MutantInfo kMutants[] = {
      "the expiry of a pin is looked at after the use", "pins"},
     {pool::Mutant::kReviveHidden, "revive-hidden", "10", "HIDDEN never comes back", "remove"},
     {pool::Mutant::kReturnWithoutMap, "return-without-map", "8",
-     "a returned extent's map word is written", "owner-faults,doubt,pressure"},
+     "a returned extent's map word is written", "crash:use-up"},
     {pool::Mutant::kReportSkipsDoubt, "report-skips-doubt", "8", "a report names what is in doubt",
      "handover,doubt"},
     {pool::Mutant::kReportAppliedLate, "report-applied-late", "8",
      "what a report does not name is the owner's at its end", "handover"},
     {pool::Mutant::kServeBeforeReport, "serve-before-report", "8",
-     "nothing is granted before all have reported", "model:reports/served-before-end"},
+     "nothing is granted before all have reported; an entry is on the medium before the map word "
+     "that frees its extent, so only a line that went bad under a pin needs this",
+     "model:reports/served-before-end"},
     {pool::Mutant::kReclaimBeforeQuiet, "reclaim-before-quiet", "8",
      "a dead member's extents wait until it is QUIET", "zombie"},
     {pool::Mutant::kLeaseRenewLate, "lease-renew-late", "6", "a late renewal does not revive",
@@ -63,11 +65,14 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kWriteWithoutLease, "write-without-lease", "6",
      "a writer looks at its lease before each chunk", "zombie"},
     {pool::Mutant::kTakeoverWithoutSettle, "takeover-without-settle", "7",
-     "2 delta between claiming and reading claims", "model:handshake/no-settle"},
+     "2 delta between claiming and reading claims; the strict drain of each copy, and reading the "
+     "own "
+     "line again, put the claim on the medium without it",
+     "model:handshake/no-settle"},
     {pool::Mutant::kScanWithoutAcquire, "scan-without-acquire", "7", "the scan reads the medium",
      "owner-faults,all-faults,doubt"},
     {pool::Mutant::kClaimOneCopy, "claim-one-copy", "7", "a claim is written in both copies",
-     "poison"},
+     "crash:take-over@2"},
     {pool::Mutant::kIgnoreEpochInRequest, "ignore-epoch-in-request", "12",
      "another owner's requests are not executed", "owner-faults,all-faults,doubt"},
     {pool::Mutant::kIgnoreIncarnation, "ignore-incarnation", "12",
@@ -83,7 +88,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kGraceBeforePins, "grace-before-pins", "8",
      "graces wait until pins are reported", "handover"},
     {pool::Mutant::kDoubtDoneTwice, "doubt-done-twice", "12",
-     "a doubt that took effect does not take effect again", "handover@2400,rivals,doubt"},
+     "a doubt that took effect does not take effect again", "crash:doubt"},
     {pool::Mutant::kForeignExtentKept, "foreign-extent-kept", "8",
      "what the map gives to another leaves the hand", "handover,doubt"},
     {pool::Mutant::kSlotReuseUnseen, "slot-reuse-unseen", "6",
@@ -93,12 +98,15 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kPinsNotAnnounced, "pins-not-announced", "8",
      "PINS is on the medium before the first pin", "handover"},
     {pool::Mutant::kActivateBeforeDrain, "activate-before-drain", "7",
-     "the copied area is on the medium before it is activated", "index-crash,rivals"},
+     "the copied area is on the medium before it is activated", "crash:take-over@2"},
     {pool::Mutant::kFillActiveArea, "fill-active-area", "7",
      "a candidate fills the area its own active does not name", "owner-faults,handover"},
     {pool::Mutant::kEpochFromActive, "epoch-from-active", "7",
      "an epoch above all that were claimed", "rivals,owner-faults"},
-    {pool::Mutant::kIgnoreRival, "ignore-rival", "7", "a higher claim stops the candidate",
+    {pool::Mutant::kIgnoreRival, "ignore-rival", "7",
+     "a higher claim stops the candidate; a saving only: claims are read again before activation, "
+     "no "
+     "answer below the highest claim is accepted, and areas are nobody else's",
      "model:takeover/candidate-ignores-higher"},
     {pool::Mutant::kOwnerIgnoresClaims, "owner-ignores-claims", "7",
      "an owner that was outbid stops serving", "handover,owner-faults"},
@@ -121,15 +129,17 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kTornRequestAccepted, "torn-request-accepted", "12",
      "a request that does not verify is not executed", "publish,pressure"},
     {pool::Mutant::kTornEntryAccepted, "torn-entry-accepted", "10",
-     "an entry that does not verify is looked at again", "model:lines/no-checksum"},
+     "an entry that does not verify is looked at again", "crash:fulfil@2"},
     {pool::Mutant::kAdoptDropsHidden, "adopt-drops-hidden", "10",
      "hidden entries keep their block across a take-over", "handover"},
     {pool::Mutant::kLookupWithoutClaims, "lookup-without-claims", "10",
-     "another highest active starts a lookup again", "rivals,owner-faults"},
+     "another highest active starts a lookup again", "rivals@1400,handover@900"},
     {pool::Mutant::kPendingOutlives, "pending-outlives", "9", "PENDING goes with its member",
      "member-faults"},
     {pool::Mutant::kQuarantineSkipped, "quarantine-skipped", "8",
-     "a lapsed member's extents wait for 2 L", "model:allocation/no-quarantine"},
+     "a lapsed member's extents wait for 2 L", "zombie"},
+    {pool::Mutant::kGivenUpRankForgotten, "given-up-rank-forgotten", "8",
+     "a rank given up by time keeps the blocks of its group's dead from use", "groups"},
 };
 
 std::vector<std::string> split(const char *text) {
@@ -180,6 +190,27 @@ void hunt_by_model(const std::string &hunter, MutantResult &result) {
   if (pclose(pipe) != 0) result.killed = false;
 }
 
+// "crash:SCRIPT": what power lost between two writes shows is hunted by enumeration alone.
+constexpr std::string_view kCrashPrefix = "crash:";
+constexpr u64 kHuntBound = 24;
+
+void hunt_by_crashes(const std::string &hunter, MutantResult &result) {
+  EnumerateOptions options;
+  const std::size_t at = hunter.find('@');  // the interleaving to begin with
+  options.script = hunter.substr(kCrashPrefix.size(), at - kCrashPrefix.size());
+  if (at != std::string::npos) options.first_seed = std::stoull(hunter.substr(at + 1));
+  options.bound = kHuntBound;
+  options.mutant = static_cast<u32>(result.info->id);
+  options.stop_at_first = true;
+  const EnumerateReport report = enumerate_crashes(options, nullptr);
+  for (const EnumerateCount &count : report.counts) result.seeds += count.outcomes;
+  if (report.failures.empty()) return;
+  result.killed = true;
+  result.by = hunter;
+  result.text = report.failures[0].text;
+  result.seed = report.failures[0].options.seed;
+}
+
 }  // namespace
 
 std::span<const MutantInfo> mutants() {
@@ -210,6 +241,11 @@ std::vector<MutantResult> run_mutants(u64 seeds_max, const std::string &only,
     for (const std::string &hunter : split(info.hunters)) {
       if (hunter.starts_with(kModelPrefix)) {
         hunt_by_model(hunter, result);
+        if (result.killed) break;
+        continue;
+      }
+      if (hunter.starts_with(kCrashPrefix)) {
+        hunt_by_crashes(hunter, result);
         if (result.killed) break;
         continue;
       }

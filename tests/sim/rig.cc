@@ -11,7 +11,7 @@ namespace kvpool::sim {
 namespace {
 
 // Owners sleep soon: simulated time passes by itself, and steps are what a seed costs.
-Time rest_ns(u64 idle) { return idle < 50'000 ? 0 : std::min<u64>(200'000, idle / 4); }
+Time rest_ns(u64 idle, u64 longest) { return idle < 50'000 ? 0 : std::min(longest, idle / 4); }
 
 constexpr u64 kMs = 1'000'000;
 constexpr u8 kFingerprint[16] = {'s', 'i', 'm', 'u', 'l', 'a', 't', 'o', 'r'};
@@ -54,13 +54,22 @@ Rig::Rig(Sim &sim, const RigOptions &options) : sim_(sim), options_(options) {
   sealer_ = media::Sealer(geo.uuid, geo.nonce);
   WorldOptions world;
   world.hosts = options.hosts;
+  world.torn_permille = options.torn_permille;
   world.delta_ns = u64{options.delta_us} * 990;  // a little less than the store's bound
   world.device_bytes.clear();
   for (u32 d = 0; d < geo.device_count; ++d) world.device_bytes.push_back(geo.device_bytes[d]);
   sim_.make_world(world);
 }
 
-Rig::~Rig() = default;
+Rig::~Rig() {
+  for (const auto &actor : actors_) {
+    for (SimOwner *owner : actor->owners) delete owner;
+    delete actor->scratch;
+    delete actor->store;
+    delete actor->member;
+    delete actor->env;
+  }
+}
 
 void Rig::poke(PoolOffset at, Line line, u32 epoch) {
   sealer_.seal(line, at, epoch);
@@ -126,6 +135,7 @@ Actor &Rig::add_actor(u32 host, const std::string &name) {
 
 void Rig::renewed(Actor &actor, Time begun) {
   const Time lease = u64{options_.lease_ms} * kMs;
+  actor.renewed_at = begun;
   actor.entitled_until = begun + lease / 1000 * 960;
   actor.lease_latest = sim_.now() + lease / 1000 * 980;
 }
@@ -134,6 +144,9 @@ bool Rig::join(Actor &actor, u8 standby_slot) {
   pool::MemberOptions options;
   options.host = actor.host;
   options.name = actor.name;
+  options.group = actor.group;
+  options.rank = static_cast<u16>(actor.rank);
+  options.world = static_cast<u16>(std::max(1u, options_.shards));
   options.standby_slot = standby_slot;
   for (u32 attempt = 0; attempt < 400; ++attempt) {
     const Time begun = sim_.now();
@@ -143,6 +156,7 @@ bool Rig::join(Actor &actor, u8 standby_slot) {
       renewed(actor, begun);
       return true;
     }
+    if (actor.cut_off) return false;
     if (err != -EAGAIN && err != -EUSERS && err != -EUCLEAN) {
       sim_.fail("%s cannot join: error %d", actor.name.c_str(), err);
     }
@@ -211,7 +225,7 @@ void Rig::serve(Actor &actor) {
       if (err != 0) break;
       SIM_MARK("index enlarged");
     }
-    if (served == 0) actor.env->sleep_ns(rest_ns(owner.idle_ns()));
+    if (served == 0) actor.env->sleep_ns(rest_ns(owner.idle_ns(), options_.rest_ns));
   }
   actor.serving = false;
   sim_.note("op served", actor.owner->epoch());
@@ -246,8 +260,8 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
         actor.ready = true;
         bool first = at_once;
         while (!actor.stop) {
-          if (!first) watch_owner(actor);
-          first = false;
+          if (!first && !actor.again) watch_owner(actor);
+          first = actor.again = false;
           if (actor.stop) break;
           stun_others(actor);
           if (sim_.rng().chance(options_.stun_permille / 3)) {
@@ -256,7 +270,7 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
                              sim_.rng().between(kMs, 15 * kMs));
           }
           if (actor.owner && actor.owner->stats().evicted) owners_stats_lost_ = true;
-          actor.owner = new SimOwner(*actor.env, *actor.member);
+          actor.owner = actor.owners.emplace_back(new SimOwner(*actor.env, *actor.member));
           const int err = actor.owner->take_over(standby_slot);
           sim_.note("op take over", actor.owner->epoch(), static_cast<u64>(err));
           if (err == 0) {
@@ -283,7 +297,7 @@ bool Rig::open_namespace(Actor &actor) {
   std::memcpy(body.fingerprint, kFingerprint, sizeof body.fingerprint);
   body.create = 1;
   body.weight = 1;
-  for (u32 attempt = 0; attempt < 200 && !actor.stop; ++attempt) {
+  for (u32 attempt = 0; attempt < 200 && !actor.stop && !actor.cut_off; ++attempt) {
     media::NsAnswer answer{};
     const int err = actor.member->ns_open(body, actor.env->now_ns() + options_.call_ns, answer);
     if (err == 0) {
@@ -306,7 +320,7 @@ void Rig::refresh_namespace(Actor &actor) {
 // Nothing in doubt: all that was acknowledged before counts.
 void Rig::note_accepted(Actor &actor) {
   const Time before = sim_.now();
-  if (actor.member->blocks_in_doubt() != 0) return;
+  if (actor.disturbed || actor.member->blocks_in_doubt() != 0) return;
   for (const Written &w : history_.all()) {
     if (w.nonce == 0 || w.ended >= before || w.accepted != kNever) continue;
     const auto by = writer_of_.find(w.nonce);
@@ -317,7 +331,9 @@ void Rig::note_accepted(Actor &actor) {
 void Rig::lease_thread(Actor &actor) {
   while (!actor.stop) {
     const Time begun = sim_.now();
+    actor.ticking = true;
     const int err = actor.member->tick();
+    actor.ticking = false;
     if (err == 0) {
       if (begun > actor.lease_latest) {
         sim_.fail("%s renews a lease that was over", actor.name.c_str());
@@ -338,17 +354,26 @@ void Rig::lease_thread(Actor &actor) {
   actor.left = true;
 }
 
-void Rig::worker_thread(Actor &actor, u64 ops) {
-  if (!open_namespace(actor)) return;
-  actor.ready = true;
-  for (u64 i = 0; i < ops && !sim_.failed(); ++i) one_operation(actor);
+void Rig::spawn_member(Actor &actor, u64 ops) {
+  spawn_worker(actor, [this, &actor, ops] {
+    for (u64 i = 0; i < ops && !sim_.failed(); ++i) one_operation(actor);
+  });
 }
 
-void Rig::spawn_member(Actor &actor, u64 ops) {
-  sim_.spawn(actor.process, actor.name, [this, &actor, ops] {
+void Rig::accept_all(Actor &actor) {
+  for (u32 i = 0; i < 200 && actor.member->blocks_in_doubt() != 0; ++i) {
+    actor.member->tick();
+    actor.env->sleep_ns(200'000);
+  }
+  note_accepted(actor);
+}
+
+void Rig::spawn_worker(Actor &actor, std::function<void()> work) {
+  sim_.spawn(actor.process, actor.name, [this, &actor, work = std::move(work)] {
     if (!join(actor, media::kNoStandby)) return;
     sim_.spawn(actor.process, actor.name + " lease", [this, &actor] { lease_thread(actor); }, true);
-    worker_thread(actor, ops);
+    actor.ready = open_namespace(actor);
+    if (actor.ready) work();
     if (!actor.member->doubts_accounted()) {
       sim_.fail("%s has blocks in doubt that nobody asks about", actor.name.c_str());
     }
@@ -360,6 +385,16 @@ void Rig::spawn_member(Actor &actor, u64 ops) {
     }
     actor.stop = true;
   });
+}
+
+void Rig::cut_link(u32 host) {
+  sim_.note("op cut link", host);
+  for (const auto &actor : actors_) {
+    if (actor->host != host) continue;
+    disturb(*actor);
+    actor->doomed = actor->cut_off = true;
+  }
+  sim_.world().set_link(host, false);
 }
 
 bool Rig::run(Time until, u64 steps_max) {

@@ -28,6 +28,7 @@ struct RigOptions {
   u32 devices = 2;
   u32 extents = 4;            // 2 MiB each, over all devices
   u64 block_bytes = 256 << 10;
+  u32 shards = 0;             // not 0: members of one group write every block together
   u64 payload_lines = 6;      // written and read at most: blocks are large, what is in them is not
   u64 store_bytes = 0;        // not 0: whole payloads of this size through store::put and get
   u32 lines_per_block = 3;    // of the index
@@ -42,6 +43,9 @@ struct RigOptions {
   u64 index_bytes = 0;        // blocks of this size the index is made for; 0: of block_bytes
   u32 stall_permille = 0;     // a store's put stops in its middle for longer than a quarantine
   u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing
+  u64 rest_ns = 200'000;      // an idle owner sleeps this long at most
+  u32 torn_permille = 200;    // of the stores of whole lines, those in two pieces (torn-lines)
+  u32 forsake_permille = 0;   // a group's reserver is killed while the others write
   u32 rash_permille = 20;     // a standby suspects a living owner, a look
   u32 stop_permille = 0;      // of the readers' stops, those that stop the whole process
   u32 stun_permille = 0;      // other owners stop for a moment when one takes over
@@ -50,17 +54,33 @@ struct RigOptions {
   u32 put = 40, get = 40, remove = 5, pin = 0, clear = 0, pending = 3, idle = 15;
 };
 
+struct Actor;
+
+// A block that one member of a group reserved and all of them write, a shard each.
+struct ShardTicket {
+  pool::Block block{};
+  u64 key = 0, nonce = 0;
+  u64 reserver = 0;  // incarnation
+  Actor *by = nullptr;
+  u32 shards = 0;
+  u32 done = 0, begun = 0;  // by shard
+  std::vector<std::pair<Actor *, u64>> writing;  // who is in the middle of a shard, and as whom
+  bool closed = false;  // nobody begins any more
+};
+
 // One process with a member, and perhaps an owner, inside.
 struct Actor {
   ProcessId process = 0;
   u32 host = 0;
   std::string name;
-  // Never destroyed: a dead process runs no destructors.
+  // Destroyed with the rig, when none of its threads will run again: a dead process runs no
+  // destructors, and production objects have none that touch the pool.
   SimEnv *env = nullptr;
   SimMember *member = nullptr;
   SimOwner *owner = nullptr;
   SimStore *store = nullptr;
   store::Scratch *scratch = nullptr;
+  std::vector<SimOwner *> owners;  // the last one is `owner`
   pool::NsRef ns{};
   bool ready = false;      // joined, namespace open
   bool stop = false;       // asked to leave
@@ -69,10 +89,16 @@ struct Actor {
   bool serving = false;
   u32 standby_slot = 0;
   bool standing_by = false;  // owner or standby: leaves last
+  bool again = false;        // takes over once more without being suspicious
   bool doomed = false;       // killed, or about to be
+  bool cut_off = false;      // its host has lost its link
+  u64 group = 0;
+  u32 rank = 0;
   bool disturbed = false;    // killed, or lost its lease, at some time
   Time entitled_until = 0;  // true time until which its lease lasts whatever its clock says
+  Time renewed_at = 0;
   Time lease_latest = 0;    // and after which it is over whatever its clock says
+  bool ticking = false;     // the lease may have been renewed already
   u32 writing = 0;  // calls on their way: no new incarnation meanwhile
   u64 puts = 0, gets = 0, hits = 0;
 };
@@ -90,6 +116,8 @@ public:
   void spawn_owner(Actor &actor, u32 standby_slot, bool at_once);
   // A member with its lease thread, and `ops` random operations from a worker thread.
   void spawn_member(Actor &actor, u64 ops);
+  // The same with other work than random operations; it runs once the namespace is open.
+  void spawn_worker(Actor &actor, std::function<void()> work);
   // Lets members leave when their work is done, waits until everything is settled, checks what is
   // left. Call last; then run().
   void spawn_closer();
@@ -105,6 +133,14 @@ public:
   int clear(Actor &actor);
   int announce(Actor &actor, u64 key);
   void one_operation(Actor &actor);
+  // Reserves a block, writes its own shard, waits for the others' and publishes.
+  int put_in_shards(Actor &actor, u64 key, u32 shards);
+  // Writes shards of other members' blocks until the work is over.
+  void spawn_rank(Actor &actor);
+  // Until nothing is in doubt: what was acknowledged is accepted.
+  void accept_all(Actor &actor);
+  // Its lease was renewed, or begun, at `begun` or a little later.
+  void renewed(Actor &actor, Time begun);
 
   Sim &sim() { return sim_; }
   History &history() { return history_; }
@@ -114,6 +150,13 @@ public:
   }
   bool calm() const { return calm_; }
   void expect_media_faults() { media_faults_ = true; }
+  // A clear whose line was stored in part when power was lost takes its namespace along
+  // (Documentation/status.md): what was published in it is out of reach until it is evicted.
+  void expect_torn_namespace() { torn_namespace_ = sim_.allows(Feature::kTornLines); }
+  // Whoever lives there reads nothing and writes nothing from now on.
+  void cut_link(u32 host);
+  void expect_evictions() { owners_stats_lost_ = true; }
+  SimOwner *serving_owner() const;
   // A line of the active area goes bad: of the namespace table, the extent map or the index.
   void poison_area();
   const media::Geometry &geometry() const { return layout_.geometry; }
@@ -126,13 +169,10 @@ private:
   void watch_owner(Actor &actor);
   bool join(Actor &actor, u8 standby_slot);
   void lease_thread(Actor &actor);
-  void worker_thread(Actor &actor, u64 ops);
   bool open_namespace(Actor &actor);
   void refresh_namespace(Actor &actor);
-  void renewed(Actor &actor, Time begun);
   void closer(Actor &actor);
   void read_everything(Actor &actor);
-  SimOwner *serving_owner() const;
   u32 owners_serving() const;
   struct MediumView {
     u32 epoch = 0;
@@ -157,6 +197,8 @@ private:
   bool judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
              Time begun);
   void dawdle(Actor &actor);
+  bool write_shard(Actor &actor, ShardTicket &ticket, u32 shard);
+  bool wait_for_shards(Actor &actor, ShardTicket &ticket);
 
   Sim &sim_;
   RigOptions options_;
@@ -164,13 +206,16 @@ private:
   media::Sealer sealer_;
   History history_;
   std::vector<std::unique_ptr<Actor>> actors_;
+  std::vector<std::unique_ptr<ShardTicket>> tickets_;
   std::map<u64, Actor *> writers_;  // of blocks between reserve and publish
   std::map<u64, Actor *> writer_of_;  // of each nonce
+  std::map<u64, Time> lateness_;      // of each nonce: its last store, after the lease's renewal
   std::map<u64, u64> removals_;       // calls of remove by key, whatever came of them
   bool cleared_ = false;
   u32 takeovers_ = 0;
   bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
+  bool torn_namespace_ = false;
   bool settling_ = false;             // the work is done: no owner is suspected without a reason
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do
 };

@@ -123,8 +123,10 @@ void Rig::check_kept(u64 key, Time before, bool accepted) {
   for (const Written &w : history_.all()) {
     if (w.nonce == 0 || w.key != key || (accepted ? w.accepted : w.ended) > before) continue;
     const auto by = writer_of_.find(w.nonce);
-    if (by == writer_of_.end() || by->second->disturbed || !sim_.alive(by->second->process))
-      continue;
+    if (by == writer_of_.end()) continue;
+    // What its publisher knew to count stays, whatever became of the publisher.
+    const bool there = !by->second->disturbed && sim_.alive(by->second->process);
+    if (!there && w.accepted > before) continue;
     sim_.fail("key %llu, published with nonce %llu by %s and never removed, is lost", ull(key),
               ull(w.nonce), by->second->name.c_str());
   }
@@ -158,7 +160,7 @@ void Rig::read_everything(Actor &actor) {
     }
   }
   // Where lines went bad a whole namespace may be out of reach, until its blocks are evicted.
-  if (published != hits && !media_faults_) {
+  if (published != hits && !media_faults_ && !torn_namespace_) {
     sim_.fail("%llu entries are published, %llu keys are hits", ull(published), ull(hits));
   }
 }
@@ -217,6 +219,12 @@ void Rig::closer(Actor &actor) {
   start = sim_.now();
   while (owners_serving() > 1 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);
   if (owners_serving() > 1) sim_.fail("%u owners go on serving", owners_serving());
+  for (const auto &other : actors_) {
+    if (!other->cut_off || !sim_.alive(other->process)) continue;
+    if (other->serving || (!other->standing_by && other->entitled_until != 0)) {
+      sim_.fail("%s does not notice that its link is gone", other->name.c_str());
+    }
+  }
   actor.stop = true;
 }
 

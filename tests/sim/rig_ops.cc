@@ -44,9 +44,11 @@ void Rig::check_deadline(const Actor &actor, const char *call, Time begun, Time 
 // I3: nobody else who is alive for certain is writing this block.
 void Rig::take_block(Actor &actor, u64 address) {
   const auto found = writers_.find(address);
-  if (found != writers_.end() && found->second != &actor) {
+  // One whose own lease is over takes from a hand that is not his any more; he stores nothing.
+  const bool given = sim_.now() < actor.entitled_until;
+  if (given && found != writers_.end() && found->second != &actor) {
     const Actor &other = *found->second;
-    if (sim_.alive(other.process) && sim_.now() < other.entitled_until) {
+    if (sim_.alive(other.process) && !other.cut_off && sim_.now() < other.entitled_until) {
       sim_.fail("block %#llx is given to %s while %s writes it", ull(address), actor.name.c_str(),
                 other.name.c_str());
     }
@@ -65,6 +67,7 @@ PoolOffset Rig::payload_at(const pool::Session &session, u64 address, u64 line) 
 }
 
 int Rig::put(Actor &actor, u64 key) {
+  if (actor.group) return put_in_shards(actor, key, options_.shards);
   if (actor.store) return store_put(actor, key);
   SimMember &member = *actor.member;
   const u64 deadline = actor.env->now_ns() + options_.call_ns;
@@ -98,9 +101,10 @@ int Rig::put(Actor &actor, u64 key) {
   for (u64 i = 0; i < lines; ++i) {
     if (!member.alive() || member.incarnation() != incarnation) {  // proto 6: before each chunk
       release_block(actor, block.address);
+      mem.drain();  // what was stored does not stay behind for ever
       return -ESTALE;
     }
-    if (sim_.now() > actor.lease_latest) {
+    if (sim_.now() > actor.lease_latest && !actor.ticking) {
       sim_.fail("%s writes after its lease", actor.name.c_str());
     }
     if (sim_.rng().chance(options_.freeze_permille)) {
@@ -111,6 +115,7 @@ int Rig::put(Actor &actor, u64 key) {
     }
     const Line line = payload_line(key, nonce, i);
     mem.stream_lines(payload_at(session, block.address, i), &line, 1, nullptr, 0);
+    lateness_[nonce] = std::max(lateness_[nonce], sim_.now() - actor.renewed_at);
   }
   const PoolOffset last = payload_at(session, block.address, lines - 1);
   if (!actor.env->mutant(pool::Mutant::kPublishWithoutDrain)) mem.drain_strict(&last, 1);
@@ -220,6 +225,15 @@ bool Rig::judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<L
       history_.judge(key, copy.data(), copy.size(), begun, sim_.now(), nonce);
   const bool other = wrong.empty() && hit.check_hash != nonce;
   if (hit.tainted && (!wrong.empty() || other)) {
+    // Taint is for those who stopped for longer than a quarantine: L of silence and 2 L more.
+    for (const Line &line : copy) {
+      const auto late = lateness_.find(line.w[2]);
+      const bool stray = line.w[2] != hit.check_hash && late != lateness_.end();
+      if (stray && late->second < u64{options_.lease_ms} * 2'800'000) {
+        sim_.fail("key %llu: damaged by a writer (nonce %llu) that its quarantine had to outlast",
+                  ull(key), ull(line.w[2]));
+      }
+    }
     SIM_MARK("damage on a tainted block, as a check would tell");
     return false;
   }

@@ -15,6 +15,7 @@
 #include <new>
 
 #include "mutants.hpp"
+#include "scripts.hpp"
 #include "sim_env.hpp"
 
 namespace kvpool::sim {
@@ -123,6 +124,7 @@ void run_child(Shared &shared, const Plan &plan, const std::vector<Job> &jobs, u
     alarm(kSecondsMax);
     RunOptions options = plan.base;
     options.seed = job.seed;
+    if (options.script) interleave(options, job.seed);
     sim.reset(options);
     scenarios()[job.scenario].run(sim);
     ++shared.runs[job.scenario];
@@ -221,6 +223,15 @@ void fill_counts(RunReport &report, const Shared &shared, const Plan &plan) {
 
 void request_stop() {
   g_stop = true;
+}
+
+bool stop_requested() {
+  return g_stop;
+}
+
+std::string run_in_child(const std::function<void()> &body) {
+  const int status = wait_for(start_child(true, body), nullptr);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? "" : death_text(status);
 }
 
 std::string replay_line(const std::string &scenario, const RunOptions &options) {

@@ -50,6 +50,9 @@ struct Plan {
 
 // Asks the run in progress to end early (from a signal handler).
 void request_stop();
+bool stop_requested();
+// Runs it in a quiet child; empty text: it ended by itself, else what it died of.
+std::string run_in_child(const std::function<void()> &body);
 
 RunReport run_plan(const Plan &plan);
 

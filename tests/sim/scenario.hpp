@@ -19,6 +19,7 @@ struct Scenario {
 
 std::span<const Scenario> classic_scenarios();
 std::span<const Scenario> storm_scenarios();
+std::span<const Scenario> crash_scenarios();
 // All of them, in the order of the list.
 const std::vector<Scenario> &scenarios();
 

@@ -48,6 +48,7 @@ void Sim::reset(const RunOptions &options) {
   trace_next_ = 0;
   notes_.clear();
   mark_hook_ = nullptr;
+  watch_host(kNobody, nullptr);
   current_ = kNobody;
   next_wake_ = kNever;
   next_freeze_ = 0;
@@ -63,6 +64,7 @@ void Sim::draw_features() {
     const u32 chance = f <= static_cast<u32>(Feature::kClockDrift) ? 700 : 500;
     if (rng_.chance(chance)) features_ |= 1u << f;
   }
+  if (options_.exactly != ~u32{0}) features_ = options_.exactly;
   features_ &= ~options_.without;
 }
 
@@ -269,6 +271,11 @@ void Sim::step(Time cost, const char *what, u64 a, u64 b) {
     pause(thread.process, process.pause_ns);
     leave();
   }
+  if (process.host == watched_host_ && watched_host_ != kNobody) {
+    const auto each = watch_;  // it may end the watch
+    each(++watched_verbs_);
+    if (!process.alive) leave();
+  }
   if (steps_ >= steps_max_ || now_ >= until_) leave();
   if (allows(Feature::kPreemptBounded)) {
     if (++thread.burst > kBurstMax) {
@@ -401,6 +408,10 @@ void Sim::pause(ProcessId process, Time ns) {
   p.paused_total += ns;
   for (ThreadId id : p.threads) {
     Thread &thread = *threads_[id];
+    const bool there = thread.state != State::kFinished && thread.state != State::kDead;
+    if (ns > 10 * world_.options().delta_ns && there && thread.world_thread != kNobody) {
+      world_.leave_core(thread.world_thread);
+    }
     if (thread.state == State::kRunnable) {
       remove_runnable(id);
       thread.state = State::kSleeping;
@@ -416,6 +427,22 @@ void Sim::crash_host(u32 host) {
   note("op crash host", host, 0);
   // The stores its threads had executed are lost or kept by the world's dice, so it goes first.
   world_.crash_host(host);
+  for (ProcessId id = 0; id < processes_.size(); ++id) {
+    if (processes_[id].host == host) kill(id);
+  }
+}
+
+void Sim::watch_host(u32 host, std::function<void(u64)> each) {
+  watched_host_ = each ? host : kNobody;
+  watched_verbs_ = 0;
+  watch_ = std::move(each);
+}
+
+void Sim::lose_power(u64 way, u64 bound) {
+  const u32 host = watched_host_;
+  note("op lose power", host, way);
+  watch_host(kNobody, nullptr);
+  world_.crash_host_keeping(host, way, bound);
   for (ProcessId id = 0; id < processes_.size(); ++id) {
     if (processes_[id].host == host) kill(id);
   }

@@ -47,9 +47,16 @@ const char *feature_name(Feature feature);
 struct RunOptions {
   u64 seed = 1;
   u32 without = 0;          // features forbidden, by bit
+  u32 exactly = ~u32{0};    // else the features of the run, instead of drawn ones
   u64 ops_max = ~u64{0};    // cap on the operations of each actor
   u32 mutant = 0;           // 0: none; a value of kvpool::Mutant
   bool trace = false;
+  // Crash enumeration: which script (0: drawn), after which verb of its window the power goes (0:
+  // drawn), and which of its stores under way arrive (World::crash_host_keeping).
+  u32 script = 0;
+  u64 crash_at = 0;
+  u64 crash_way = 0;
+  u64 crash_bound = 1024;
 };
 
 using ThreadId = u32;
@@ -119,6 +126,15 @@ public:
   void pause_after(ProcessId process, u64 verbs, Time ns);
   void pause(ProcessId process, Time ns);   // SIGSTOP for a while
   void crash_host(u32 host);                // power loss; its processes die
+  // Counts the verbs of one host from now on: `each` is told before every one of them, and may call
+  // lose_power(); nullptr ends it.
+  void watch_host(u32 host, std::function<void(u64 verb)> each);
+  void choose_crash(const RunOptions &from) {
+    options_.crash_at = from.crash_at;
+    options_.crash_way = from.crash_way;
+  }
+  // From `each` only: the host is gone, with what its stores under way became.
+  void lose_power(u64 way, u64 bound);
   bool alive(ProcessId process) const { return processes_[process].alive; }
   bool paused(ProcessId process) const { return processes_[process].paused_until > now_; }
   Time paused_total(ProcessId process) const { return processes_[process].paused_total; }
@@ -218,6 +234,9 @@ private:
   std::vector<TraceEntry> notes_;
   std::function<void(const char *)> mark_hook_;
   u64 trace_next_ = 0;
+  u32 watched_host_ = kNobody;
+  u64 watched_verbs_ = 0;
+  std::function<void(u64)> watch_;
 };
 
 }  // namespace kvpool::sim

@@ -32,7 +32,7 @@ bool SimMemory::load_word(PoolOffset off, u64 &word) noexcept {
 // Where lines are stored in pieces, the process may be stopped or killed between two of them.
 void SimMemory::stream_whole(PoolOffset off, const Line &line) {
   World &world = sim_->world();
-  if (!world.options().torn_lines || !sim_->rng().chance(200)) {
+  if (!world.options().torn_lines || !sim_->rng().chance(world.options().torn_permille)) {
     world.stream_words(thread(), off, line, 0xff);
     return;
   }

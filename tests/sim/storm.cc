@@ -29,6 +29,8 @@ struct Storm {
   bool stutter_owner = false;  // instead of other faults
   bool poison_areas = false;
   bool crash_at_marks = false;  // an owner's host loses power a few verbs after a critical step
+  bool cut_links = false;       // a host reads and writes nothing any more
+  bool lose_device = false;     // one that holds nothing but payload
   u32 strikes = 3;
 };
 
@@ -121,6 +123,28 @@ void poison(Rig &rig) {
   sim.world().set_poison(at(copy));
 }
 
+void strike_link(Rig &rig) {
+  Sim &sim = rig.sim();
+  const u32 host = static_cast<u32>(sim.rng().below(rig.options().hosts - 1));
+  u32 owners_elsewhere = 0;
+  for (const auto &actor : rig.actors()) {
+    const bool stays = sim.alive(actor->process) && !actor->doomed && actor->host != host;
+    if (actor->standing_by && stays) ++owners_elsewhere;
+  }
+  if (owners_elsewhere == 0 || !sim.allows(Feature::kLinkLoss)) return;
+  SIM_MARK("host lost its link");
+  rig.cut_link(host);
+}
+
+void strike_device(Rig &rig) {
+  const u32 last = rig.geometry().device_count - 1u;
+  if (last < rig.geometry().control_devices) return;  // the lines of the store are there
+  SIM_MARK("device lost");
+  rig.expect_media_faults();
+  rig.sim().note("op lose device", last);
+  rig.sim().world().lose_device(last);
+}
+
 void nemesis(Rig &rig, const Storm &storm) {
   Sim &sim = rig.sim();
   for (u32 i = 0; i < storm.strikes && !rig.calm(); ++i) {
@@ -131,6 +155,14 @@ void nemesis(Rig &rig, const Storm &storm) {
       sim.pause_after(rig.actors()[0]->process, 1 + sim.rng().below(120),
                       sim.rng().between(20'000, 90'000));
       SIM_MARK("owner stops in the middle of a round");
+      continue;
+    }
+    if (storm.cut_links && sim.rng().chance(400)) {
+      strike_link(rig);
+      continue;
+    }
+    if (storm.lose_device && sim.rng().chance(500)) {
+      strike_device(rig);
       continue;
     }
     if (storm.poison_areas && sim.rng().chance(600)) {
@@ -173,7 +205,18 @@ void strike_at(Rig &rig, const char *mark) {
   sim.crash_host_after(owner->process, 1 + sim.rng().below(name == "spill" ? 6 : 14));
 }
 
+// Swarm: a quarter of the runs does without some kinds of operation, so that what needs their
+// absence is met. Its own chance: what else a seed means does not hang on it.
+void leave_out_operations(RigOptions &rig, u64 seed) {
+  Rng chance(seed ^ 0x73776172'6d6f7073ull);
+  if (!chance.chance(250)) return;
+  for (u32 *weight : {&rig.get, &rig.remove, &rig.pin, &rig.clear, &rig.pending, &rig.idle}) {
+    if (chance.chance(300)) *weight = 0;
+  }
+}
+
 void run_storm(Sim &sim, Storm storm) {
+  leave_out_operations(storm.rig, sim.options().seed);
   if (!sim.allows(Feature::kPause)) storm.pause_members = storm.pause_owner = false;
   storm.rig.standbys = std::max(storm.rig.standbys, storm.standbys + 1);
   Rig rig(sim, storm.rig);
@@ -185,6 +228,11 @@ void run_storm(Sim &sim, Storm storm) {
   }
   for (u32 i = 0; i < storm.members; ++i) {
     Actor &actor = rig.add_actor((i + 1) % storm.rig.hosts, "member " + std::to_string(i));
+    if (i < storm.rig.shards) {  // the others are of no group
+      actor.group = 1 + sim.options().seed;
+      actor.rank = i;
+      rig.spawn_rank(actor);
+    }
     rig.spawn_member(actor, sim.ops(storm.ops));
   }
   rig.spawn_closer();
@@ -268,7 +316,7 @@ void owner_faults(Sim &sim) {
 
 void all_faults(Sim &sim) {
   run_storm(sim, {.rig = {.hosts = 4, .standbys = 3, .extents = 3, .keys = 16, .put = 45, .get = 35,
-                          .remove = 5, .pin = 5},
+                          .remove = 5, .pin = 5, .pending = 10},
                   .members = 3, .ops = 16, .standbys = 2, .kill_members = true,
                   .pause_members = true, .kill_owner = true, .pause_owner = true,
                   .crash_hosts = true, .strikes = 6});
@@ -425,6 +473,31 @@ void store_zombie_storm(Sim &sim) {
                   .members = 3, .ops = 16, .pause_members = true, .strikes = 3});
 }
 
+// Members of one group write every block together; ranks and reservers die or stop for long.
+void group_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.hosts = 4, .extents = 3, .block_bytes = 1 << 20, .shards = 3,
+                          .payload_lines = 6, .lease_ms = 10, .grace_us = 300, .keys = 8,
+                          .freeze_permille = 50, .forsake_permille = 60, .put = 60, .get = 30,
+                          .remove = 5, .pending = 0, .idle = 5},
+                  .members = 5, .ops = 14, .standbys = 1, .kill_members = true,
+                  .pause_members = true, .kill_owner = true, .strikes = 4});
+}
+
+// Hosts lose their links: who lives there is dead to the others, and has to see it himself.
+void link_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.hosts = 4, .extents = 4, .lease_ms = 10, .grace_us = 500, .keys = 10,
+                          .put = 45, .get = 35, .remove = 5, .pin = 5, .idle = 10},
+                  .members = 4, .ops = 20, .standbys = 1, .cut_links = true, .strikes = 4});
+}
+
+// A device that holds nothing but payload is lost: its blocks are errors, never wrong bytes.
+void device_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.devices = 3, .extents = 6, .lease_ms = 10, .grace_us = 500, .keys = 16,
+                          .put = 50, .get = 35, .remove = 5, .pin = 5, .idle = 5},
+                  .members = 3, .ops = 20, .standbys = 1, .kill_owner = true, .lose_device = true,
+                  .strikes = 4});
+}
+
 // A full store whose owners change: publications in doubt meet evictions and removals.
 void doubt_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30, .put = 65, .get = 20,
@@ -460,6 +533,9 @@ constexpr Scenario kStorms[] = {
     {"store-small", "small blocks through the store, owners and members fail", store_small_storm,
      3},
     {"store-zombie", "writers stop in the middle of a block", store_zombie_storm, 2},
+    {"groups", "a group writes blocks in shards, its members die or stop", group_storm, 3},
+    {"links", "hosts lose their links", link_storm, 3},
+    {"device", "a device with nothing but payload is lost", device_storm, 1},
     {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
 };
 

@@ -2,6 +2,7 @@
 // Behaviour of the simulated fabric; world.hpp says what it promises.
 #include "world.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -60,7 +61,7 @@ void World::reset(const WorldOptions &options, Rng rng) {
   options_ = options;
   rng_ = rng;
   now_ = 0;
-  steps_ = 0;
+  steps_ = changes_ = 0;
   devices_.resize(options.device_bytes.size());
   for (u64 d = 0; d < devices_.size(); ++d) {
     devices_[d].bytes = options.device_bytes[d];
@@ -203,6 +204,7 @@ bool World::load_word(u32 thread, PoolOffset off, u64 &word) {
 }
 
 void World::stream_words(u32 thread, PoolOffset line_off, const Line &line, u8 mask) {
+  ++changes_;
   ++steps_;
   Thread &t = threads_[thread];
   const LineRef ref = line_ref(line_off);
@@ -212,6 +214,7 @@ void World::stream_words(u32 thread, PoolOffset line_off, const Line &line, u8 m
 }
 
 void World::stream_through(u32 thread, PoolOffset line_off, const Line &line) {
+  ++changes_;
   Thread &t = threads_[thread];
   const LineRef ref = line_ref(line_off);
   drain_line(thread, ref);
@@ -264,6 +267,7 @@ void World::drain_line(u32 thread, LineRef ref) {
 
 // A streaming store enters the host's domain: it takes the line out of the caches on its way.
 void World::absorb(u32 host, const Store &store) {
+  ++changes_;
   drop(host, store.thread, store.ref);
   Host &h = hosts_[host];
   while (h.in_flight.size() >= kInFlightMax) land_random(host);
@@ -273,6 +277,7 @@ void World::absorb(u32 host, const Store &store) {
 }
 
 void World::write_back(u32 host, u32 thread, LineRef ref) {
+  ++changes_;
   HostPage &page = *ref.page->cache[host];
   page.dirty &= ~bit(ref.index);
   Host &h = hosts_[host];
@@ -299,6 +304,7 @@ void World::drop(u32 host, u32 thread, LineRef ref) {
 }
 
 void World::land_at(u32 host, u64 position) {
+  ++changes_;
   Host &h = hosts_[host];
   u64 first = position;
   for (u64 i = 0; i < position; ++i) {
@@ -362,6 +368,7 @@ void World::store_word(u32 thread, PoolOffset off, u64 word) {
   drain_line(thread, ref);
   if (!cached(host, ref) && !fetch(host, ref)) return;  // a store to a dead line vanishes
   ref.page->cache[host]->data[ref.index].w[off.byte() % kLineBytes / 8] = word;
+  ++changes_;
   make_dirty(host, ref);
   note(ref);
 }
@@ -375,6 +382,7 @@ void World::store_half_word(u32 thread, PoolOffset off, u32 value) {
   u64 &word = ref.page->cache[host]->data[ref.index].w[off.byte() % kLineBytes / 8];
   const u32 shift = off.byte() % 8 == 0 ? 0 : 32;
   word = (word & ~(u64{0xffffffff} << shift)) | (u64{value} << shift);
+  ++changes_;
   make_dirty(host, ref);
   note(ref);
 }
@@ -501,12 +509,24 @@ void World::advance(Time now) {
 
 void World::crash_thread(u32 thread) {
   Thread &t = threads_[thread];
-  while (!t.buffer.empty()) drain_one(thread, rng_.below(t.buffer.size()));
+  leave_core(thread);
   for (const LineRef &ref : t.flushes) {
     if (rng_.chance(500)) drop(t.host, thread, ref);
   }
   t.flushes.clear();
   t.dead = true;
+}
+
+// A processor does not go on to another process without passing a fence.
+void World::leave_core(u32 thread) {
+  Thread &t = threads_[thread];
+  while (!t.buffer.empty()) drain_one(thread, rng_.below(t.buffer.size()));
+  Host &h = hosts_[t.host];
+  for (Store &store : h.in_flight) {
+    if (store.thread != thread || store.due != kNever) continue;
+    store.due = now_ + options_.delta_ns;
+    if (store.due < h.next_due) h.next_due = store.due;
+  }
 }
 
 void World::crash_host(u32 host) {
@@ -559,40 +579,62 @@ void World::forget_caches(u32 host) {
   h.next_due = kNever;
 }
 
-std::vector<World::LineRef> World::unsettled(u32 host) const {
-  std::vector<LineRef> lines;
-  const auto add = [&](LineRef ref) {
-    for (const LineRef &known : lines) {
-      if (known == ref) return;
+std::vector<World::Unsettled> World::unsettled(u32 host) const {
+  std::vector<Unsettled> lines;
+  const auto add = [&](const Store &store) {
+    for (Unsettled &known : lines) {
+      if (known.ref == store.ref) return known.stores.push_back(store);
     }
-    lines.push_back(ref);
+    lines.push_back({store.ref, {store}});
   };
-  for (const Store &store : hosts_[host].in_flight) add(store.ref);
+  for (const Store &store : hosts_[host].in_flight) add(store);
   for (u32 i = 0; i < thread_count_; ++i) {
     if (threads_[i].host != host) continue;
-    for (const Store &store : threads_[i].buffer) add(store.ref);
+    for (const Store &store : threads_[i].buffer) add(store);
   }
   for (const LineRef &ref : hosts_[host].dirty) {
-    if (cached(host, ref) && (ref.page->cache[host]->dirty & bit(ref.index))) add(ref);
+    if (!cached(host, ref) || !(ref.page->cache[host]->dirty & bit(ref.index))) continue;
+    add({ref, 0xff, ~u32{0}, kNever, ref.page->cache[host]->data[ref.index]});
   }
   return lines;
 }
 
-u32 World::unsettled_lines(u32 host) const {
-  return static_cast<u32>(unsettled(host).size());
+u64 World::crash_ways(u32 host, u64 bound) const {
+  u64 ways = 1;
+  for (const Unsettled &line : unsettled(host)) {
+    ways *= line.choices();
+    if (ways > bound) return bound + 1;
+  }
+  return ways;
 }
 
-void World::crash_host_keeping(u32 host, u64 keep) {
+void World::crash_host_keeping(u32 host, u64 way, u64 bound) {
   Host &h = hosts_[host];
-  const std::vector<LineRef> lines = unsettled(host);
-  for (u32 i = 0; i < lines.size(); ++i) {
-    const LineRef ref = lines[i];
-    if ((keep >> i) & 1) {
-      for (u32 t = 0; t < thread_count_; ++t) {
-        if (threads_[t].host == host) drain_line(t, ref);
-      }
-      drop(host, ~u32{0}, ref);
-      land_line(host, ref);
+  const bool counted = crash_ways(host, bound) <= bound;
+  const std::vector<Unsettled> lines = unsettled(host);
+  const u64 n = lines.size();
+  Rng rng(way * 0x9E3779B97F4A7C15ull + steps_);
+  const u64 single = rng.below(n);
+  u64 rest = way;
+  for (u64 i = 0; i < n; ++i) {
+    const u64 stores = lines[i].stores.size(), choices = lines[i].choices();
+    u64 kept = rng.below(choices);
+    if (counted) {
+      kept = rest % choices;
+      rest /= choices;
+    } else if (way < 2) {
+      kept = way == 1 ? stores : 0;
+    } else if (way % 3 != 2) {
+      kept = (i == single) == (way % 3 == 0) ? stores : 0;
+    }
+    Page &page = *lines[i].ref.page;
+    if (!h.link_up || devices_[page.device].lost) continue;
+    const bool second_only = kept > stores;
+    for (u64 k = 0; k < std::min(kept, stores); ++k) {
+      if (second_only && k == stores - 2) continue;
+      const Store &store = lines[i].stores[k];
+      merge(page.data[store.ref.index], store.data, store.mask);
+      if (store.mask == 0xff) page.poison &= ~bit(store.ref.index);
     }
   }
   for (u32 t = 0; t < thread_count_; ++t) {

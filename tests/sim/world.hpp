@@ -29,6 +29,7 @@ struct WorldOptions {
   std::vector<u64> device_bytes{1 << 20};
   Time delta_ns = 1'000'000;  // A8: a fenced store reaches the medium within this
   bool torn_lines = false;    // lines are stored and loaded in pieces (A1)
+  u32 torn_permille = 200;    // of the stores of whole lines then, those in two pieces
   bool cached_words = false;  // publish_word is a cached store and a flush, not a streaming store
   // Chance per verb, in permille, of each kind of spontaneous step.
   u32 evict = 30;
@@ -69,11 +70,15 @@ public:
 
   // Faults.
   void crash_thread(u32 thread);  // killed: what it executed drains, nothing more comes
+  void leave_core(u32 thread);    // stopped for long: what it executed drains
   void crash_host(u32 host);      // power: each dirty line and each store in flight kept or lost
-  // The same, with chance replaced by `keep`: bit i says whether the i-th line with stores that are
-  // not on the medium yet arrives. Returns how many such lines there are (before the crash).
-  u32 unsettled_lines(u32 host) const;
-  void crash_host_keeping(u32 host, u64 keep);
+  // The same without chance. A line that has n stores on their way (its dirty copy counts as the
+  // last) may arrive with the 0 to n oldest of them, or without the first of two pieces of one. The
+  // choices of all lines are numbered: 0 loses everything. More than `bound` are too many to count:
+  // then 0 loses and 1 keeps everything, and the others are a sample: a single line kept, a single
+  // line lost, or all choices drawn.
+  u64 crash_ways(u32 host, u64 bound) const;
+  void crash_host_keeping(u32 host, u64 way, u64 bound);
   void set_poison(PoolOffset off);
   void set_link(u32 host, bool up);
   void lose_device(u32 device);   // every load fails from now on, stores vanish
@@ -84,6 +89,7 @@ public:
   void poke(PoolOffset off, const Line &line);
   bool poisoned(PoolOffset off) const;
   u64 steps() const { return steps_; }
+  u64 changes() const { return changes_; }  // stores made or moved on, by anybody
   u64 device_bytes(u32 device) const { return devices_[device].bytes; }
   const WorldOptions &options() const { return options_; }
 
@@ -149,7 +155,16 @@ private:
   void note(LineRef ref);
   void make_dirty(u32 host, LineRef ref);
   void retire_in_flight(u32 host, u64 position);
-  std::vector<LineRef> unsettled(u32 host) const;
+  struct Unsettled {
+    LineRef ref;
+    std::vector<Store> stores;  // oldest first
+    bool in_pieces() const {
+      const u64 n = stores.size();
+      return n >= 2 && (stores[n - 1].mask & stores[n - 2].mask) == 0;
+    }
+    u64 choices() const { return stores.size() + 1 + in_pieces(); }
+  };
+  std::vector<Unsettled> unsettled(u32 host) const;
   void forget_caches(u32 host);
   void spontaneous_fetch();
   void spontaneous_evict();
@@ -158,6 +173,7 @@ private:
   Rng rng_;
   Time now_ = 0;
   u64 steps_ = 0;
+  u64 changes_ = 0;
   std::vector<Device> devices_;
   std::vector<Host> hosts_;
   std::vector<Thread> threads_;

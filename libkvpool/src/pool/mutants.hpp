@@ -68,6 +68,7 @@ enum class Mutant : u16 {
   kLookupWithoutClaims,       // proto 10: another highest active starts a lookup again
   kPendingOutlives,           // proto 9: PENDING goes with its member
   kQuarantineSkipped,         // proto 8: a lapsed member's extents wait for 2 L
+  kGivenUpRankForgotten,      // proto 8: a rank given up by time keeps its group's blocks from use
   kCount,
 };
 

@@ -72,6 +72,7 @@ private:
   enum class Life : u8 { kAbsent, kLive, kDead };
   struct MemberState {
     Life life = Life::kAbsent;
+    bool given_up = false;  // dead by time alone: it may still store
     bool reported = true;
     bool pins = false;        // must report pins before anything may be evicted
     u64 incarnation = 0, group = 0;
@@ -92,7 +93,12 @@ private:
     u64 incarnation;  // or its tag, where the map alone remembers it
     u64 until_ns;   // not before; ~0: only by a proof
     bool quiet;
-    std::vector<u32> awaited;  // members of its group that have not acknowledged
+    std::vector<u32> awaited;  // slots of its group whose members have not acknowledged
+    bool group_known = true;
+    u64 group = 0;
+    // One of its group was given up by time and may be in the middle of a shard: no proof of QUIET
+    // helps, only time and taint.
+    bool by_time = false;
   };
   struct Grace {
     u64 due_ns;
@@ -206,6 +212,7 @@ private:
   bool said_quiet(u32 slot, u64 incarnation);
   void quarantine_strangers(u32 slot, bool quiet);
   void quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group);
+  static bool same_group(const Quarantine &death, const MemberState &peer);
   void meet(u32 slot, const media::MemberLine &line);
   void bury(u32 slot, bool quiet);
   void check_death(u32 slot, u64 now);

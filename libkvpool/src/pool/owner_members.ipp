@@ -110,6 +110,7 @@ void Owner<Env>::watch_members() {
         ++stats_.members_left;
         bury(slot, true);
       }
+      m.given_up = false;
       for (Quarantine &q : quarantine_) {
         if (q.slot == slot) q.quiet = true;
       }
@@ -127,12 +128,11 @@ void Owner<Env>::watch_members() {
         if (q.slot == slot) q.quiet = true;
       }
       meet(slot, said);
-      m.seen_ns = now;
       if (unread) quarantine_strangers(slot, true);
     } else if (m.life == Life::kLive) {
       if (m.counter != said.counter) {
         m.counter = said.counter;
-        m.seen_ns = now;
+        m.seen_ns = env_.now_ns();  // after the load: this thread may have stopped before it
       } else {
         check_death(slot, now);
       }
@@ -159,6 +159,12 @@ void Owner<Env>::meet(u32 slot, const media::MemberLine &line) {
   }
   members_[slot] = fresh;
   ++stats_.members_joined;
+  // It may have tickets of those of its group who are dead: it has to hear of them as well.
+  for (Quarantine &death : quarantine_) {
+    const bool asked =
+        std::find(death.awaited.begin(), death.awaited.end(), slot) != death.awaited.end();
+    if (!asked && same_group(death, fresh)) death.awaited.push_back(slot);
+  }
   if (!fresh.reported) tell(slot, media::kNoticeReport, 0);
 }
 
@@ -235,7 +241,14 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
     pendings_.erase(pendings_.begin() + i);
     clear_entry(n);
   }
-  for (Quarantine &other : quarantine_) std::erase(other.awaited, slot);
+  m.given_up = !quiet && m.incarnation != 0 && !env_.mutant(Mutant::kGivenUpRankForgotten);
+  const u64 over = env_.now_ns() + 2ull * geo_.lease_ms * kMs;
+  for (Quarantine &other : quarantine_) {
+    if (std::erase(other.awaited, slot) == 0 || !m.given_up) continue;
+    env_.mark("group_given_up");
+    other.by_time = true;
+    other.until_ns = std::max(other.until_ns, over);
+  }
   if (m.incarnation == 0) return quarantine_strangers(slot, quiet);
   if (env_.mutant(Mutant::kReclaimBeforeQuiet))
     return quarantine(slot, m.incarnation, true, true, 0);
@@ -266,16 +279,25 @@ void Owner<Env>::quarantine_strangers(u32 slot, bool quiet) {
   }
 }
 
-// Awaits the word of the group, or of every member of one where the group is not known. A member
-// that is not known yet may belong to any.
+// Where the group of the dead is not known every group is meant. A member that is not known yet may
+// belong to any.
+template <PoolEnv Env>
+bool Owner<Env>::same_group(const Quarantine &death, const MemberState &peer) {
+  if (death.group_known && death.group == 0) return false;
+  if (peer.incarnation == 0) return true;
+  return death.group_known ? peer.group == death.group : peer.group != 0;
+}
+
+// Awaits the word of the group.
 template <PoolEnv Env>
 void Owner<Env>::quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group) {
-  Quarantine q{slot, incarnation, env_.now_ns() + 2ull * geo_.lease_ms * kMs, quiet, {}};
-  for (u32 s = 0; s < members_.size() && (!group_known || group != 0); ++s) {
+  const u64 over = env_.now_ns() + 2ull * geo_.lease_ms * kMs;
+  Quarantine q{slot, incarnation, over, quiet, {}, group_known, group};
+  for (u32 s = 0; s < members_.size(); ++s) {
     const MemberState &peer = members_[s];
-    if (peer.life != Life::kLive) continue;
-    const bool concerned = group_known ? peer.group == group : peer.group != 0;
-    if (concerned || peer.incarnation == 0) q.awaited.push_back(s);
+    if (!same_group(q, peer)) continue;
+    if (peer.life == Life::kLive) q.awaited.push_back(s);
+    if (peer.life == Life::kDead && peer.given_up && s != slot) q.by_time = true;
   }
   quarantine_.push_back(std::move(q));
   repeat_deaths();
@@ -305,7 +327,7 @@ void Owner<Env>::run_quarantines() {
   for (std::size_t i = 0; i < quarantine_.size();) {
     Quarantine &q = quarantine_[i];
     if (look && !q.quiet && q.slot < members_.size()) q.quiet = said_quiet(q.slot, q.incarnation);
-    const bool by_proof = q.quiet;
+    const bool by_proof = q.quiet && !q.by_time;
     if ((!by_proof && now < q.until_ns) || !q.awaited.empty()) {
       ++i;
       continue;
