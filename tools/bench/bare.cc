@@ -88,14 +88,25 @@ u64 now_ns() {
   return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
 }
 
-bool pin_to(u32 n) {
-  // The CPUs of the process, not of the thread: an earlier call may have narrowed that to one.
+namespace {
+
+// The CPUs of the process, not of the thread: an earlier call may have narrowed that to one.
+const cpu_set_t &all_cpus() {
   static const cpu_set_t all = [] {
     cpu_set_t set;
     CPU_ZERO(&set);
     sched_getaffinity(0, sizeof set, &set);
     return set;
   }();
+  return all;
+}
+
+}  // namespace
+
+void pin_to_none() { sched_setaffinity(0, sizeof(cpu_set_t), &all_cpus()); }
+
+bool pin_to(u32 n) {
+  const cpu_set_t &all = all_cpus();
   const int count = CPU_COUNT(&all);
   if (count == 0) return false;
   int skip = static_cast<int>(n % static_cast<u32>(count));

@@ -37,6 +37,8 @@ u64 now_ns();
 
 // Keeps this thread on the n-th CPU it may use, counted from 0 and around. False where it may not.
 bool pin_to(u32 n);
+// This thread may use all CPUs of the process again.
+void pin_to_none();
 
 class BareLoops {
 public:

@@ -39,14 +39,16 @@ public:
     env_.unlock(pool::LockKind::kStandby, slot_);
   }
 
-  void start() {
-    thread_ = std::thread([this] {
+  // On one processor, or with a thread of the scan on each.
+  void start(bool alone) {
+    thread_ = std::thread([this, alone] {
+      alone ? pin_to_none() : static_cast<void>(pin_to(kOwnerCpu));
       suspected_ns_ = now_ns();
       result_.store(owner_->take_over(slot_));
       active_ns_ = now_ns();
       done_.store(true);
       done_.notify_all();
-      pin_to(kOwnerCpu);  // not before: the scan may use all processors
+      pin_to(kOwnerCpu);
       if (result_.load() != 0) return;
       while (!stop_.load(std::memory_order_relaxed) && owner_->step() >= 0) continue;
       owner_->stop();
@@ -108,7 +110,7 @@ private:
   // Nanoseconds from the suspicion to the first request served.
   double take_over() {
     Successor next(member_);
-    next.start();
+    next.start(true);
     next.wait();
     check(next);
     const u64 deadline = now_ns() + 60'000'000'000;
@@ -150,7 +152,7 @@ private:
   }
   double gap_us() {
     Successor next(member_);
-    next.start();
+    next.start(false);  // readers are on other hosts: they do not share processors with the scan
     const std::vector<double> all = gaps([&] { return !next.done(); });
     check(next);
     return all.back();
