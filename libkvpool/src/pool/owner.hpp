@@ -115,11 +115,11 @@ private:
   };
 
   // take-over
-  int scan(const ClaimView &base, u64 index_groups);
+  int scan(const ClaimView &base, u64 index_groups, bool in_parts = true);
   int scan_regions(PoolOffset base, u32 base_epoch);
   void scan_namespaces(PoolOffset base, u32 base_epoch);
   void scan_map(PoolOffset base, u32 base_epoch);
-  void scan_entries(PoolOffset base, u32 base_epoch);
+  bool scan_entries(PoolOffset base, u32 base_epoch, bool in_parts);
   int scan_into_larger(PoolOffset base, u32 base_epoch, u64 base_groups);
   void write_index();
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);

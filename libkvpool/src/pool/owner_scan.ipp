@@ -7,11 +7,11 @@
 namespace kvpool::pool {
 
 inline constexpr u64 kScanWindow = 512;            // lines that share a pair of fences
-inline constexpr u32 kScanAhead = 24;              // lines fetched ahead of the one that is loaded
+inline constexpr u32 kScanAhead = 16;              // lines fetched ahead of the one that is loaded
 inline constexpr u64 kScanPartLines = 128 * 1024;  // not worth a thread below
 
 template <PoolEnv Env>
-int Owner<Env>::scan(const ClaimView &base, u64 index_groups) {
+int Owner<Env>::scan(const ClaimView &base, u64 index_groups, bool in_parts) {
   const PoolOffset area = geo_.area_at(base.active_slot, base.active.area);
   const u32 epoch = base.highest_active;
   if (base.active.index_groups == 0 || base.active.index_groups > geo_.index_groups_max) {
@@ -35,7 +35,7 @@ int Owner<Env>::scan(const ClaimView &base, u64 index_groups) {
   if (index_groups != base.active.index_groups) {
     return scan_into_larger(area, epoch, base.active.index_groups);
   }
-  scan_entries(area, epoch);
+  if (!scan_entries(area, epoch, in_parts)) return scan(base, index_groups, false);
   return 0;
 }
 
@@ -169,7 +169,10 @@ public:
   // Every entry keeps its number.
   void run() {
     each_window([this](u64 at, u32 n) {
-      for (u32 i = 0; i < n; ++i) adopt(static_cast<u32>(at + i), i);
+      for (u32 i = 0; i < n; ++i) {
+        if (i + kScanAhead < n) reach(at + i + kScanAhead, i + kScanAhead);
+        adopt(static_cast<u32>(at + i), i);
+      }
       for (u32 i = 0; i < n; i += media::kGroupLines) pen_.write_group(at + i, &lines_[i]);
       return true;
     });
@@ -200,6 +203,7 @@ public:
     owner_.base_version_ = std::max(owner_.base_version_, version_);
     owner_.stats_.unreadable_entries += unreadable_;
   }
+  u64 attached() const { return attached_; }
 
 private:
   // While a window is worked on, the next one is flushed. Ends early where `work` says false.
@@ -216,7 +220,7 @@ private:
       }
       begin(at + n);
       verify(at, n);
-      for (u32 i = 0; i < n; ++i) locate(at + i, i);
+      for (u32 i = 0; i < n; ++i) locate(i);
       const bool go_on = work(at, n);
       mem.end_wave();
       if (!go_on) break;
@@ -266,13 +270,17 @@ private:
     if (state < media::EntryState::kEmpty || state > media::EntryState::kHidden) return false;
     return !has_block(state) || (entry.ns() != 0 && entry.ns() < owner_.ns_.size());
   }
-  void locate(u64 number, u32 i) {
+  void locate(u32 i) {
     const media::EntryView entry(lines_[i]);
     spots_[i] = {};
     if (!has_block(entry.state())) return;
-    if (number < owner_.index_.count()) owner_.index_.prefetch_place(number);
     spots_[i] = owner_.space_.locate(entry.locator() * media::kLocatorUnit);
+  }
+  // Brings nearer what adopt() of a block will touch.
+  void reach(u64 number, u32 i) const {
+    if (!spots_[i]) return;
     owner_.space_.prefetch_spot(spots_[i]);
+    owner_.index_.prefetch_place(number);
   }
 
   // Whether the block has the room it says: a run may have lost its end to an unreadable word.
@@ -295,12 +303,14 @@ private:
       note_version(version);
       attached = spots_[i] && whole(entry, spots_[i]) &&
                  owner_.space_.attach_shared(spots_[i], number);
+      attached_ += attached;
       if (!attached) {
         refuse(i);
       } else if (state != media::EntryState::kPublished &&
                  owner_.env_.mutant(Mutant::kAdoptDropsHidden)) {
         owner_.space_.detach(spots_[i]);
         attached = false;
+        --attached_;
         set_empty(i, false);
       }
     }
@@ -355,6 +365,7 @@ private:
   std::vector<u32> pendings_;
   u64 version_ = 0;  // highest of the owner that filled the base area
   u64 unreadable_ = 0;
+  u64 attached_ = 0;  // blocks
   std::vector<Line> lines_;
   std::vector<SpaceMap::Spot> spots_;
   bool good_[kScanWindow]{};
@@ -369,15 +380,16 @@ bool Owner<Env>::renew_while_scanning() {
   return member_.renew();
 }
 
+// False when entries of different parts stand on one block, and which of them has it is not known.
 template <PoolEnv Env>
-void Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch) {
+bool Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch, bool in_parts) {
   const u64 groups = index_.groups();
   constexpr bool threads = requires { env_.scan_threads(); };
   u64 count = 2;  // without threads too: joining parts is part of what is simulated
   if constexpr (threads) {
     count = std::clamp<u64>(index_.count() / kScanPartLines, 1, env_.scan_threads());
   }
-  count = std::min(count, groups);
+  count = in_parts ? std::min(count, groups) : 1;
   space_.open_blocks();
   std::vector<EntryScan> parts;
   parts.reserve(count);
@@ -391,9 +403,12 @@ void Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch) {
   } else {
     for (EntryScan &part : parts) part.run();
   }
-  space_.count_blocks();
+  u64 attached = 0;
+  for (const EntryScan &part : parts) attached += part.attached();
+  if (space_.count_blocks() != attached) return false;
   for (EntryScan &part : parts) part.merge();
   index_.scanned();
+  return true;
 }
 
 // The mirror, empty, has another size than the index it is filled from.

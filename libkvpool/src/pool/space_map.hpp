@@ -122,22 +122,29 @@ public:
   void prefetch_spot(Spot spot) const {
     if (spot) prefetch_local(&extents_[spot.extent].entry_of[spot.index]);
   }
-  // As attach(); blocks in use and what is free are counted later.
+  // As attach(); blocks in use and what is free are counted later. Two threads that attach entries
+  // to one block, which no owner does, may both believe they did: then there are fewer blocks in
+  // use than were attached. A locked instruction for each would wait for all stores before it.
   bool attach_shared(Spot spot, u32 entry) {
     Extent &e = extents_[spot.extent];
-    u32 nobody = 0;
     std::atomic_ref<u32> slot(e.entry_of[spot.index]);
-    return slot.compare_exchange_strong(nobody, entry + 1, std::memory_order_relaxed);
+    if (slot.load(std::memory_order_relaxed) != 0) return false;
+    slot.store(entry + 1, std::memory_order_relaxed);
+    return true;
   }
-  void count_blocks() {
+  // Returns how many blocks are in use.
+  u64 count_blocks() {
+    u64 total = 0;
     for (u32 x = 0; x < count(); ++x) {
       Extent &e = extents_[x];
       const u32 n = e.entry_of ? blocks(e.record.size_class) : 0;
       u32 used = 0;
       for (u32 i = 0; i < n; ++i) used += e.entry_of[i] != 0;
       e.used = static_cast<u16>(used);
+      total += used;
       update_free(x);
     }
+    return total;
   }
 
   // The entry is cleared: its block is free as soon as the owner holds the extent.
