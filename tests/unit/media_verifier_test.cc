@@ -397,7 +397,8 @@ Test(media_verifier, what_a_removed_namespace_leaves_is_fine) {
     return sink.names();
   };
   line_of(entry.version, 0);
-  cr_expect_str_empty(findings().c_str(), "%s", findings().c_str());
+  const std::string none = findings();
+  cr_expect_str_empty(none.c_str(), "%s", none.c_str());
   line_of(entry.version - 1, 0);
   cr_expect(findings().find("entry-namespace") < findings().size(), "published after the removal");
   line_of(entry.version, kNsEmpty);

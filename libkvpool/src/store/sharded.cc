@@ -215,8 +215,10 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
         return fail(why, -EINVAL, "publish: one ticket twice");
     }
     Reservation r;
-    if (!context.reservations().find(tickets[i].slot, tickets[i].generation, r) ||
-        r.ns.id != ns.ref().id) {
+    if (!context.reservations().find(tickets[i].slot, tickets[i].generation, r)) {
+      return fail(why, -EKEYEXPIRED, "publish: this reservation was published or aborted just now");
+    }
+    if (r.ns.id != ns.ref().id) {
       return fail(why, -EINVAL, "publish: a ticket of another namespace");
     }
   }
