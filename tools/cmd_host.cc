@@ -104,7 +104,8 @@ int cmd_host(const Args &args) {
     print_text(text);
   }
   if (!fenced.empty()) return kExitFine;
-  fail(kExitNothing, address, fmt::format("host {} has no member that did not leave", host));
+  fail(kExitNothing, address, fmt::format("host {} has no member that did not leave", host),
+       "nothing needs a fence; kvpool stat lists members and their hosts");
 }
 
 }  // namespace kvpool::tools

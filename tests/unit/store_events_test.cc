@@ -133,3 +133,22 @@ Test(events, concurrent_writer_never_shows_a_torn_event, .timeout = 60) {
   writer.join();
   cr_expect_eq(accounted, kTotal);
 }
+
+// Shows: an owner that takes the store over from itself goes on in the same ring: readers stay, and
+// hear of the new epoch.
+Test(events, another_epoch_of_the_same_owner) {
+  Uuid uuid;
+  EventLog log;
+  EventReader live;
+  Event got[4];
+  cr_assert_eq(log.open(uuid.b, 0x20), 0);
+  cr_assert_eq(live.open(uuid.b, 0), 0);
+  log.write(stored(1));
+  log.carry_on(0x30);
+  log.write(stored(2));
+  cr_expect_eq(live.epoch(), 0x30);
+  cr_assert_eq(live.take(4, got), 3);
+  cr_expect(got[0].epoch == 0x20 && got[1].epoch == 0x30 && got[2].epoch == 0x30);
+  cr_expect_eq(static_cast<int>(got[1].type), static_cast<int>(EventType::kOwner));
+  cr_expect(got[1].sequence == got[0].sequence + 1 && got[2].sequence == got[1].sequence + 1);
+}

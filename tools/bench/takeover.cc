@@ -39,10 +39,14 @@ public:
     env_.unlock(pool::LockKind::kStandby, slot_);
   }
 
-  // On one processor, or with a thread of the scan on each.
+  // Alone, the scan has a thread on each processor; else it leaves one to readers.
   void start(bool alone) {
     thread_ = std::thread([this, alone] {
-      alone ? pin_to_none() : static_cast<void>(pin_to(kOwnerCpu));
+      if (alone) {
+        pin_to_none();
+      } else {
+        pin_to(kOwnerCpu);
+      }
       suspected_ns_ = now_ns();
       result_.store(owner_->take_over(slot_));
       active_ns_ = now_ns();
