@@ -51,8 +51,9 @@ void unpack(const u64 *w, Event &e) {
 
 struct EventRing {
   std::atomic<u64> magic;
-  std::atomic<u32> epoch;
-  std::atomic<u64> next;  // sequence of the next event of this epoch
+  std::atomic<u32> epoch;        // of the owner now; 0: the ring is being made anew
+  std::atomic<u32> first_epoch;  // with which its sequences began
+  std::atomic<u64> next;         // sequence of the next event
   u64 unused[13];
   Record record[kEventsKept];
 };
@@ -89,6 +90,7 @@ int EventLog::open(const u8 uuid[16], u32 epoch) {
   for (Record &r : ring_->record) r.sequence.store(0, std::memory_order_relaxed);
   ring_->next.store(1, std::memory_order_relaxed);
   ring_->magic.store(kRingMagic, std::memory_order_relaxed);
+  ring_->first_epoch.store(epoch, std::memory_order_relaxed);
   ring_->epoch.store(epoch, std::memory_order_release);
   epoch_ = epoch;
   next_ = 1;
@@ -142,8 +144,9 @@ int EventReader::open(const u8 uuid[16], u64 from) {
   ::close(fd);
   if (err != 0) return -err;
   ring_ = static_cast<const EventRing *>(at);
-  epoch_ = ring_->epoch.load(std::memory_order_acquire);
-  if (ring_->magic.load(std::memory_order_relaxed) != kRingMagic || epoch_ == 0) {
+  const u32 epoch = ring_->epoch.load(std::memory_order_acquire);
+  first_epoch_ = ring_->first_epoch.load(std::memory_order_relaxed);
+  if (ring_->magic.load(std::memory_order_relaxed) != kRingMagic || epoch == 0) {
     close();
     return -ENOENT;
   }
@@ -176,8 +179,9 @@ u32 EventReader::take(u32 max, Event *ret_events) {
   while (n < max) {
     const u32 epoch = ring_->epoch.load(std::memory_order_acquire);
     if (epoch == 0) break;  // being taken over
-    if (epoch != epoch_) {
-      epoch_ = epoch;
+    const u32 first = ring_->first_epoch.load(std::memory_order_relaxed);
+    if (first != first_epoch_) {
+      first_epoch_ = first;
       next_ = 1;  // its first event says that another owner serves
     }
     const u64 end = ring_->next.load(std::memory_order_acquire);
@@ -192,7 +196,7 @@ u32 EventReader::take(u32 max, Event *ret_events) {
     const u64 resume = std::min(end, std::max(next_ + 1, oldest + kEventsKept / 2));
     Event lost;
     lost.type = EventType::kLost;
-    lost.epoch = epoch_;
+    lost.epoch = epoch;
     lost.sequence = next_;
     lost.count = resume - next_;
     ret_events[n++] = lost;

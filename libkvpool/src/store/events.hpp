@@ -86,7 +86,7 @@ private:
   bool copy(u64 sequence, Event &ret_event) const;
 
   const EventRing *ring_ = nullptr;
-  u32 epoch_ = 0;
+  u32 first_epoch_ = 0;  // of the ring whose sequences next_ counts
   u64 next_ = 1;
 };
 
