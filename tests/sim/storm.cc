@@ -520,7 +520,7 @@ constexpr Scenario kStorms[] = {
     {"doubt", "a full store whose owners change: publications in doubt", doubt_storm, 4},
     {"reuse", "slow readers of blocks that are soon another key's", reuse_storm, 4},
     {"grace", "reads within the grace of an evicted block succeed", grace_storm, 2},
-    {"handover", "the store changes hands between owners that both live", handover_storm, 5},
+    {"handover", "the store changes hands between owners that both live", handover_storm, 9},
     {"zombie", "writers stop between looking at their lease and storing", zombie_storm, 4},
     {"poison", "single copies of claim and identity lines go bad", poison_storm, 3},
     {"index-crash", "a small index, and the owner's host loses power", index_crash_storm, 3},

@@ -463,6 +463,32 @@ void rows_and_compare(Random &random, const Pool &pool, u64 round) {
 
 }  // namespace
 
+Test(transfer_cpu_engine, a_place_in_stripes_is_where_the_pieces_say) {
+  Random random(77);
+  for (u32 round = 0; round < 2000; ++round) {
+    std::vector<Piece> pieces;
+    const u64 count = random.between(1, 5);
+    for (u64 i = 0; i < count; ++i) {
+      const bool inner = i != 0 && i + 1 != count;
+      const u64 lines = inner ? kPieceStripe / kLineBytes
+                              : random.between(1, kPieceStripe / kLineBytes);
+      const PoolOffset at(static_cast<u32>(random.below(4)), i * 3 * kPieceStripe);
+      pieces.push_back({at, lines * kLineBytes});
+    }
+    cr_assert(is_striped(pieces));
+    for (u32 i = 0; i < 50; ++i) {
+      const u64 offset = random.below(pieces_bytes(pieces));
+      u64 run = 0, expected_run = 0;
+      const PoolOffset expected = PieceCursor(pieces).at(offset, expected_run);
+      cr_assert_eq(place_in_stripes(pieces, offset, run).raw(), expected.raw());
+      cr_assert_eq(run, expected_run);
+    }
+    if (count < 3) continue;
+    pieces[1].bytes -= kLineBytes;
+    cr_assert_not(is_striped(pieces));
+  }
+}
+
 Test(transfer_cpu_engine, rows_are_exact_on_random_geometry, .timeout = 60) {
   Random random{6};
   for (const X86Options &options : instruction_sets()) {

@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 
 namespace kvpool::tools::bench {
 namespace {
@@ -197,6 +198,23 @@ double BareLoops::row_by_row_ns(u64 rows, u64 row_bytes) {
   return static_cast<double>(now_ns() - start) / static_cast<double>(rows);
 }
 
+double BareLoops::row_batch_ns(u64 rows, u64 row_bytes, u64 looks, u64 batches) {
+  rows = std::min(rows, local_.bytes() / row_bytes);
+  places_.resize(rows * batches);
+  for (u64 &place : places_) place = random() % ((pool_.bytes() - row_bytes) / 16) * 16;
+  std::vector<u64> lines(looks * batches);
+  for (u64 &line : lines) line = random() % (pool_.bytes() / kLineBytes);
+  u64 sum = 0;
+  const u64 start = now_ns();
+  for (u64 b = 0; b < batches; ++b) {
+    bare::rows_batched(choice_, local_.base(), pool_.base(), {&places_[b * rows], rows}, row_bytes);
+    sum += bare::random_lines(choice_, pool_.base(), {&lines[b * looks], looks}, true);
+  }
+  const u64 end = now_ns();
+  random_state_ ^= sum & 1;
+  return static_cast<double>(end - start) / static_cast<double>(rows * batches);
+}
+
 double BareLoops::acquire_ns(u64 lines, u64 times) {
   std::vector<u64> took(times);
   u64 sum = 0;
@@ -208,6 +226,23 @@ double BareLoops::acquire_ns(u64 lines, u64 times) {
   random_state_ ^= sum & 1;
   std::nth_element(took.begin(), took.begin() + static_cast<long>(times / 2), took.end());
   return static_cast<double>(took[times / 2]);
+}
+
+double BareLoops::copy_forward_ns(u64 lines) {
+  const u64 parts = std::max(1u, std::thread::hardware_concurrency());
+  const u64 each = lines / parts / 4 * 4;
+  std::byte *const to = pool_.base() + lines * kLineBytes;
+  std::byte *const mirror = to + lines * kLineBytes;
+  std::vector<std::thread> threads;
+  const u64 start = now_ns();
+  for (u64 p = 0; p < parts; ++p) {
+    threads.emplace_back([this, p, each, to, mirror] {
+      const u64 at = p * each * kLineBytes;
+      bare::copy_forward(choice_, to + at, mirror + at / 2, pool_.base() + at, each);
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  return static_cast<double>(now_ns() - start);
 }
 
 namespace {

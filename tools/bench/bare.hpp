@@ -63,8 +63,15 @@ public:
   double random_groups_ns(u64 span, u64 batch_groups, u64 batches);
   // Nanoseconds a row: random rows at multiples of 16 bytes, one after the other.
   double row_by_row_ns(u64 rows, u64 row_bytes);
+  // The same in batches of `rows` rows, each followed by `looks` random lines acquired as one wave:
+  // what a call that looks at its blocks again cannot do without.
+  double row_batch_ns(u64 rows, u64 row_bytes, u64 looks, u64 batches);
   // Nanoseconds to acquire and check `lines` lines in a row, as accept() does; median of `times`.
   double acquire_ns(u64 lines, u64 times);
+  // Nanoseconds to copy `lines` lines forward as a take-over does, one thread a processor. The pool
+  // must hold kCopySpace as many.
+  static constexpr u64 kCopySpace = 3;
+  double copy_forward_ns(u64 lines);
 
 private:
   std::byte *next_block(u64 bytes);

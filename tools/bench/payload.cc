@@ -310,12 +310,15 @@ public:
     counts_ = line_counts(before, store.stats(), plans_);
     Turn ret;
     ret.value = static_cast<double>(plans_ * kRows) * 1e3 / static_cast<double>(took);
-    ret.baseline = 1e3 / bare_.row_by_row_ns(kBareRows, kRowBytes);
+    const double one_by_one = bare_.row_by_row_ns(kBareRows, kRowBytes);
+    ret.baseline = 1e3 / one_by_one;
+    batch_ratios_.push_back(one_by_one / bare_.row_batch_ns(kRows, kRowBytes, kBlocks, plans_));
     return ret;
   }
 
   Json details(std::string_view) override {
     Json ret = counts_;
+    ret["bare_batch_ratio"] = median(batch_ratios_);
     ret["baseline_page_bytes"] = bare_.has_huge_pages() ? 2 << 20 : 4 << 10;
     return ret;
   }
@@ -337,6 +340,7 @@ private:
   std::vector<kvpool_hit> hits_;
   std::vector<kvpool_block> batch_;
   std::vector<int64_t> rows_;
+  std::vector<double> batch_ratios_;
   std::mt19937_64 random_{11};
   Json counts_;
 };

@@ -79,12 +79,12 @@ private:
 class TakeOver final : public Group {
 public:
   explicit TakeOver(const Effort &)
-      : store_({.bytes = kEntries * kSmallBlock * 5 / 4 / (2 * kMiB) * (2 * kMiB) + 1536 * kMiB,
+      : store_({.bytes = kEntries * kSmallBlock * 21 / 20 / (2 * kMiB) * (2 * kMiB) + 768 * kMiB,
                 .block_bytes = kSmallBlock,
                 .sparse = true}),
         member_(store_.file().address()), ns_(ns_ref(store_)),
         lines_(member_.member().geometry().index_groups_max * media::kGroupLines),
-        bare_(lines_ * kLineBytes, true) {
+        bare_(BareLoops::kCopySpace * lines_ * kLineBytes, true) {
     fill(member_, ns_, 0, kEntries);
     store_.end_owner();
   }
@@ -93,6 +93,8 @@ public:
     Turn ret;
     if (figure == "takeover") {
       ret.value = take_over() / 1e6;
+      pin_to_none();
+      bare_copy_ms_.push_back(bare_.copy_forward_ns(lines_) / 1e6);
       ret.baseline = bare_.acquire_ns(lines_, 1) / 1e6;
     } else {
       ret.baseline = idle_gap_us();
@@ -106,6 +108,7 @@ public:
     ret["entries"] = kEntries;
     ret["lines"] = lines_;
     ret["until_active_ms"] = median(active_ms_);
+    ret["bare_copy_ms"] = median(bare_copy_ms_);
     return ret;
   }
   bool huge_pages() override { return huge_share() >= kHugeShare; }
@@ -169,7 +172,7 @@ private:
   u64 lines_;  // of the index
   BareLoops bare_;
   std::mt19937_64 random_{13};
-  std::vector<double> active_ms_;
+  std::vector<double> active_ms_, bare_copy_ms_;
 };
 
 }  // namespace

@@ -162,6 +162,16 @@ void row_by_row(const X86Choice &choice, std::byte *to, const std::byte *base,
   });
 }
 
+void rows_batched(const X86Choice &choice, std::byte *to, const std::byte *base,
+                  std::span<const u64> offsets, u64 row_bytes) {
+  mfence();
+  with(choice, [&]<class I, class L>() {
+    for (const u64 offset : offsets) flush_row<I>(base + offset, row_bytes);
+  });
+  mfence();
+  rows_cached(choice, to, base, offsets, row_bytes);
+}
+
 void rows_cached(const X86Choice &choice, std::byte *to, const std::byte *base,
                  std::span<const u64> offsets, u64 row_bytes) {
   const PayloadOps &ops = row_copy(choice);
@@ -205,6 +215,46 @@ u32 acquire_lines(const X86Choice &choice, const std::byte *lines, u64 n) {
     }
     return sum;
   });
+}
+
+void copy_forward(const X86Choice &choice, std::byte *to, std::byte *mirror, const std::byte *from,
+                  u64 lines) {
+  constexpr u64 kWindow = 1024, kGroup = 4;
+  with(choice, [&]<class I, class L>() {
+    const auto flush = [&](u64 first) {
+      for (u64 i = first; i < std::min(first + kWindow, lines); ++i)
+        I::flush(from + i * kLineBytes);
+    };
+    u32 wrong = 0;
+    mfence();
+    flush(0);
+    for (u64 first = 0; first < lines; first += kWindow) {
+      mfence();
+      flush(first + kWindow);
+      for (u64 g = first; g < std::min(first + kWindow, lines); g += kGroup) {
+        Line in[kGroup];
+        const Line *const four[kGroup] = {&in[0], &in[1], &in[2], &in[3]};
+        const u32 read_with[kGroup] = {kSeed, kSeed, kSeed, kSeed};
+        const u32 written_with[kGroup] = {kSeed + 1, kSeed + 2, kSeed + 3, kSeed + 4};
+        u32 crc[kGroup];
+        for (u64 i = 0; i < kGroup; ++i) {
+          L::line(reinterpret_cast<std::byte *>(&in[i]), from + (g + i) * kLineBytes);
+        }
+        crc4(read_with, four, crc);
+        for (u64 i = 0; i < kGroup; ++i) wrong += crc[i] != in[i].w[7] >> 32;
+        in[0].w[6] += wrong != 0;
+        crc4(written_with, four, crc);
+        for (u64 i = 0; i < kGroup; ++i) {
+          in[i].w[7] = u64{crc[i]} << 32 | static_cast<u32>(in[i].w[7]);
+          I::store(to + (g + i) * kLineBytes, reinterpret_cast<const std::byte *>(&in[i]));
+        }
+        for (u64 i = 0; i < 2; ++i) {
+          I::store(mirror + (g / 2 + i) * kLineBytes, reinterpret_cast<const std::byte *>(&in[i]));
+        }
+      }
+    }
+  });
+  sfence();
 }
 
 }  // namespace kvpool::bare

@@ -35,6 +35,10 @@ u64 random_lines(const X86Choice &choice, const std::byte *base, std::span<const
 void row_by_row(const X86Choice &choice, std::byte *to, const std::byte *base,
                 std::span<const u64> offsets, u64 row_bytes);
 
+// The rows as one batch: fence, flush all their lines, fence, copy them all.
+void rows_batched(const X86Choice &choice, std::byte *to, const std::byte *base,
+                  std::span<const u64> offsets, u64 row_bytes);
+
 // Copies the rows without any flush: what plain cached memory would do.
 void rows_cached(const X86Choice &choice, std::byte *to, const std::byte *base,
                  std::span<const u64> offsets, u64 row_bytes);
@@ -46,5 +50,12 @@ bool await(const X86Choice &choice, const std::byte *line, u64 number, u64 polls
 
 // Acquires lines in a row as one wave (fence, flush, fence), loads each and takes its CRC.
 u32 acquire_lines(const X86Choice &choice, const std::byte *lines, u64 n);
+
+// What a take-over does to `lines` lines of an index, four a group: acquires them (the next window
+// is flushed while one is worked on), takes their CRC, seals them for another place and streams
+// them there, and streams two lines of each group to local memory: what a mirror of it needs where
+// every third line is in use.
+void copy_forward(const X86Choice &choice, std::byte *to, std::byte *mirror, const std::byte *from,
+                  u64 lines);
 
 }  // namespace kvpool::bare

@@ -10,6 +10,7 @@
 
 #include "arch/big_array.hpp"
 #include "arch/prefetch.hpp"
+#include "arch/stream_local.hpp"
 #include "media/index_hash.hpp"
 #include "pool/types.hpp"
 
@@ -54,25 +55,23 @@ public:
     clock_ = 0;
   }
 
-  // A line as it was scanned. Threads may place lines of different groups at the same time.
+  // A line as it was scanned. Threads may place lines of different groups at the same time; each
+  // drains before the others read them.
   void place(u64 n, const Line &line) {
     Group &g = lines_[n / media::kGroupLines];
     const u32 i = n % media::kGroupLines;
     const media::EntryView view(line);
     // Memory is far: of new memory only what is not empty is touched.
     if (blank_ && view.state() == media::EntryState::kEmpty && !view.spill()) return;
-    std::memcpy(&g.entry[i], &line, sizeof line);
+    stream_local(&g.entry[i], line);
     g.tag[i] = view.state() == media::EntryState::kEmpty ? 0 : tag_of(line.w);
     if (i == 0 && view.spill()) g.tag[0] |= kSpills;
-    g.aux[i] = Aux{};
+    g.flags[i] = Flags{};
   }
 
   // Brings nearer what place() of a line that is not empty will touch.
   void prefetch_place(u64 n) const {
-    const Group &g = lines_[n / media::kGroupLines];
-    prefetch_local(&g);
-    prefetch_local(reinterpret_cast<const char *>(&g.entry[0]) - 1);
-    prefetch_local(&g.entry[n % media::kGroupLines]);
+    prefetch_local(&lines_[n / media::kGroupLines]);
   }
 
   // A list being made of lines in ascending order, the last one in front; later joined to the one
@@ -82,12 +81,8 @@ public:
     u64 count = 0;
   };
   void chain(u32 n, u32 ns, Chain &chain) {
-    Aux &a = aux(n);
-    a.list = static_cast<u16>(ns);
-    a.linked = 1;
-    a.stamp = n + 1;
-    a.next = chain.head;
-    if (chain.head != kNoEntry) aux(chain.head).prev = n;
+    set_links(n, ns, n + 1, chain.head);
+    if (chain.head != kNoEntry) prev(chain.head) = n;
     chain.head = n;
     if (chain.tail == kNoEntry) chain.tail = n;
     ++chain.count;
@@ -95,8 +90,8 @@ public:
   void join(u32 ns, const Chain &chain) {
     if (chain.count == 0) return;
     List &list = lists_[ns];
-    aux(chain.tail).next = list.head;
-    (list.head == kNoEntry ? list.tail : aux(list.head).prev) = chain.tail;
+    next(chain.tail) = list.head;
+    (list.head == kNoEntry ? list.tail : prev(list.head)) = chain.tail;
     list.head = chain.head;
     list.count += chain.count;
   }
@@ -118,25 +113,27 @@ public:
   // Two steps that bring what a publication of the key will touch nearer; many keys at a time.
   void prefetch_tags(const u64 *key) const {
     prefetch_local(&lines_[media::first_group(key, groups_)]);
-    prefetch_local(&lines_[media::second_group(key, groups_)]);
   }
   // Returns the line where the key is or may go, if its first group has room.
   u32 prefetch_line(const u64 *key) const {
-    const u64 group = media::first_group(key, groups_) * media::kGroupLines;
+    const u64 first = media::first_group(key, groups_);
+    const u64 group = first * media::kGroupLines;
     u64 n = group;
     while (n < group + media::kGroupLines - 1 && taken(n) && !tagged(n, tag_of(key))) ++n;
     prefetch_local(&entry_at(n));
-    prefetch_local(reinterpret_cast<const char *>(&aux(n) + 1) - 1);
+    if (goes_on(first)) prefetch_local(&lines_[media::second_group(key, groups_)]);
     return static_cast<u32>(n);
   }
 
-  // Looks in both groups, always (proto 10).
+  // Looks in both groups wherever the key may stand in the second or may have to go there (proto
+  // 10): nothing is inserted there before the first group's flag says so.
   // `blind` leaves what stands in the second group unseen: only a mutant asks for that.
   Found find(const u64 *key, bool blind = false) const {
     Found found;
     found.group_first = media::first_group(key, groups_);
     found.group_second = media::second_group(key, groups_);
     search(key, found.group_first, found, found.free_first);
+    if (!goes_on(found.group_first)) return found;
     const u32 visible = found.visible, draining = found.draining;
     search(key, found.group_second, found, found.free_second);
     if (blind) {
@@ -157,19 +154,14 @@ public:
   void put(u32 n, const media::Entry &e, u64 parent_word) {
     entry_at(n) = e;
     set_tag(n, tag_of(e.key));
-    List &list = lists_[e.ns];
-    Aux a;
-    a.list = e.ns;
-    a.linked = 1;
-    a.stamp = ++clock_;
-    a.next = list.head;
-    a.parent = parent_of(n, parent_word);
-    if (a.parent != kNoEntry) ++aux(a.parent).children;
-    if (list.head != kNoEntry) aux(list.head).prev = n;
-    list.head = n;
-    if (list.tail == kNoEntry) list.tail = n;
-    ++list.count;
-    aux(n) = a;
+    push_front(n, e.ns);
+    const u32 parent = parent_of(n, parent_word);
+    if (parent == kNoEntry) return;
+    flags(n).parented = 1;
+    family(n).parent[n % media::kGroupLines] = parent;
+    u16 &count = family(parent).children[parent % media::kGroupLines];
+    count = flags(parent).fruitful ? static_cast<u16>(count + 1) : u16{1};
+    flags(parent).fruitful = 1;
   }
 
   // Keeps the spill flag of a group's first line, which shares its state byte.
@@ -191,29 +183,21 @@ public:
   // ---- recency: one list a namespace, most recent first ----
 
   void link(u32 n, u32 ns) {
-    List &list = lists_[ns];
-    Aux &a = aux(n);
-    a.list = static_cast<u16>(ns);
-    a.linked = 1;
-    a.stamp = ++clock_;
-    a.prev = kNoEntry;
-    a.next = list.head;
-    if (list.head != kNoEntry) aux(list.head).prev = n;
-    list.head = n;
-    if (list.tail == kNoEntry) list.tail = n;
-    ++list.count;
+    const Flags kin = flags(n);
+    push_front(n, ns);
+    flags(n).parented = kin.parented;
+    flags(n).fruitful = kin.fruitful;
   }
   void unlink(u32 n) {
-    Aux &a = aux(n);
-    if (!a.linked) return;
+    if (!linked(n)) return;
     List &list = lists_[list_of(n)];
-    (a.prev == kNoEntry ? list.head : aux(a.prev).next) = a.next;
-    (a.next == kNoEntry ? list.tail : aux(a.next).prev) = a.prev;
-    a.linked = 0;
+    (prev(n) == kNoEntry ? list.head : next(prev(n))) = next(n);
+    (next(n) == kNoEntry ? list.tail : prev(next(n))) = prev(n);
+    flags(n).linked = 0;
     --list.count;
   }
   void touch(u32 n) {
-    if (n >= count() || !aux(n).linked) return;
+    if (n >= count() || !linked(n)) return;
     const u32 ns = list_of(n);
     unlink(n);
     link(n, ns);
@@ -230,13 +214,13 @@ public:
     return moved;
   }
   u32 oldest(u32 ns) const { return lists_[ns].tail; }
-  u32 newer(u32 n) const { return aux(n).prev; }
-  u32 stamp(u32 n) const { return aux(n).stamp; }
+  u32 newer(u32 n) const { return group(n).prev[n % media::kGroupLines]; }
+  u32 stamp(u32 n) const { return group(n).stamp[n % media::kGroupLines]; }
   u32 clock() const { return clock_; }
   u64 list_count(u32 ns) const { return lists_[ns].count; }
-  bool linked(u32 n) const { return aux(n).linked; }
+  bool linked(u32 n) const { return flags(n).linked; }
   u32 lists() const { return static_cast<u32>(lists_.size()); }
-  u32 list_of(u32 n) const { return aux(n).list; }
+  u32 list_of(u32 n) const { return flags(n).list; }
 
   // ---- parents: soft, by the first word of the parent's key ----
 
@@ -252,30 +236,40 @@ public:
   }
   // The entry stops being a block: its parent loses a child.
   void drop_parent(u32 n) {
-    const u32 p = aux(n).parent;
-    if (p != kNoEntry && aux(p).children > 0) --aux(p).children;
-    aux(n).parent = kNoEntry;
+    if (!flags(n).parented) return;
+    flags(n).parented = 0;
+    const u32 p = family(n).parent[n % media::kGroupLines];
+    if (!flags(p).fruitful) return;
+    if (--family(p).children[p % media::kGroupLines] == 0) flags(p).fruitful = 0;
   }
-  bool has_children(u32 n) const { return aux(n).children > 0; }
+  bool has_children(u32 n) const { return flags(n).fruitful; }
   // A line that is emptied or takes another key has no children any more.
-  void forget_children(u32 n) { aux(n).children = 0; }
+  void forget_children(u32 n) { flags(n).fruitful = 0; }
 
 private:
-  struct Aux {
-    u32 prev = kNoEntry, next = kNoEntry;
-    u32 stamp = 0;
-    u32 parent = kNoEntry;
-    u16 children = 0;
+  struct Flags {
     u16 list : 13 = 0;
     u16 linked : 1 = 0;
+    u16 parented : 1 = 0;  // the family line names a parent
+    u16 fruitful : 1 = 0;  // and counts children
+  };
+  static_assert(sizeof(Flags) == sizeof(u16));
+  struct alignas(kLineBytes) Family {
+    u32 parent[media::kGroupLines];
+    u16 children[media::kGroupLines];
   };
   // What is read together stands together, on one page: a random access to memory of this size
-  // costs more for finding the page than for the line.
+  // costs more for finding the page than for the line. Whether a key is here, and its place in the
+  // list of its namespace, is one line; only entries of chains touch the second.
   struct alignas(kLineBytes) Group {
     u16 tag[media::kGroupLines];
-    Aux aux[media::kGroupLines];
+    Flags flags[media::kGroupLines];
+    u32 prev[media::kGroupLines], next[media::kGroupLines];  // in the list; kNoEntry at its ends
+    u32 stamp[media::kGroupLines];
+    Family family;
     alignas(kLineBytes) media::Entry entry[media::kGroupLines];
   };
+  static_assert(offsetof(Group, family) == kLineBytes);
   struct List {
     u32 head = kNoEntry, tail = kNoEntry;
     u64 count = 0;
@@ -288,8 +282,29 @@ private:
   }
   u16 &tag(u64 n) { return lines_[n / media::kGroupLines].tag[n % media::kGroupLines]; }
   u16 tag(u64 n) const { return lines_[n / media::kGroupLines].tag[n % media::kGroupLines]; }
-  Aux &aux(u64 n) { return lines_[n / media::kGroupLines].aux[n % media::kGroupLines]; }
-  const Aux &aux(u64 n) const { return lines_[n / media::kGroupLines].aux[n % media::kGroupLines]; }
+  Group &group(u64 n) { return lines_[n / media::kGroupLines]; }
+  const Group &group(u64 n) const { return lines_[n / media::kGroupLines]; }
+  u32 &prev(u64 n) { return group(n).prev[n % media::kGroupLines]; }
+  u32 &next(u64 n) { return group(n).next[n % media::kGroupLines]; }
+  Flags &flags(u64 n) { return group(n).flags[n % media::kGroupLines]; }
+  const Flags &flags(u64 n) const { return group(n).flags[n % media::kGroupLines]; }
+  Family &family(u64 n) { return group(n).family; }
+  void set_links(u32 n, u32 list, u32 stamp, u32 after) {
+    Group &g = group(n);
+    const u32 i = n % media::kGroupLines;
+    g.flags[i] = {.list = static_cast<u16>(list), .linked = 1};
+    g.stamp[i] = stamp;
+    g.prev[i] = kNoEntry;
+    g.next[i] = after;
+  }
+  void push_front(u32 n, u32 ns) {
+    List &list = lists_[ns];
+    set_links(n, ns, ++clock_, list.head);
+    if (list.head != kNoEntry) prev(list.head) = n;
+    list.head = n;
+    if (list.tail == kNoEntry) list.tail = n;
+    ++list.count;
+  }
   media::Entry &entry_at(u64 n) {
     return lines_[n / media::kGroupLines].entry[n % media::kGroupLines];
   }
@@ -298,6 +313,14 @@ private:
   }
   bool taken(u64 n) const { return tag(n) & kTaken; }
   bool tagged(u64 n, u16 as) const { return (tag(n) & ~kSpills) == as; }
+  // Whether a key of the group may stand in its second group too, or has to go there.
+  bool goes_on(u64 group) const {
+    if (spills(group)) return true;
+    for (const u16 tag : lines_[group].tag) {
+      if (!(tag & kTaken)) return false;
+    }
+    return true;
+  }
   void set_tag(u64 n, u16 to) { tag(n) = static_cast<u16>((tag(n) & kSpills) | to); }
 
   void search(const u64 *key, u64 group, Found &found, u32 &free_line) const {

@@ -47,16 +47,17 @@ public:
   int validate(const Session &session, const Hit *hits, u32 count, bool *valid) {
     auto &mem = env_.memory();
     mem.begin_wave();
+    PoolOffset entry[kWaveKeys];
+    u32 n = 0;
     if (!env_.mutant(Mutant::kValidateWithoutAcquire)) {
       claims_.flush_into_wave();
-      PoolOffset entry[kWaveKeys];
-      u32 n = 0;
       for (u32 i = 0; i < count; ++i) {
         if (of_session(session, hits[i])) entry[n++] = entry_at(session, hits[i].entry);
       }
       flush_groups(mem, entry, n, 1);
     }
     mem.end_wave();
+    for (u32 i = 0; i < n; ++i) mem.prefetch(entry[i]);  // else each waits for the one before it
     const ClaimView view = claims_.decode();
     if (!env_.mutant(Mutant::kValidateWithoutClaims)) {
       if (view.gone || env_.revoked()) return -ESTALE;

@@ -54,7 +54,7 @@ enum class Mutant : u16 {
   kEpochFromActive,           // proto 7: an epoch above all claimed ones, not above the active one
   kIgnoreRival,               // proto 7: a higher claim after the settling stops the candidate
   kOwnerIgnoresClaims,        // proto 7: an owner that was outbid stops serving
-  kInsertLooksInOne,          // proto 10: an insert looks in both groups
+  kInsertLooksInOne,          // proto 10: an insert looks in the second group too
   kVersionRepeats,            // proto 3: a version is unique to its publication
   kNsNotAcquired,             // proto 8: a lookup acquires the namespace's line
   kGrantIgnoresEntries,       // proto 8: a block that an entry refers to is not free

@@ -81,6 +81,7 @@ private:
     u32 ring_place = 0;  // of the next line in the ring
     u32 next_sequence = 0;
     u32 window = 4;
+    bool ahead = false;  // the window was flushed already, in front of a drain's fence
     u64 served_ns = 0;
     bool due = true;  // its doorbell rang, or it is new: its ring has not been found empty since
     u32 notice_sequence = 0;
@@ -135,6 +136,7 @@ private:
   void handle(u32 slot, const media::MessageHead &head, const unsigned char *body);
   void answer(u32 slot, media::MessageType type, media::MessageStatus status, const void *body,
               u32 bytes);
+  void flush_ahead(const u32 *slots, u32 count);
   void finish_batch();
   // The i-th line from the head of a member's ring; i is less than the ring's length.
   PoolOffset ring_line(const MemberState &m, u32 i) const {
@@ -242,6 +244,7 @@ private:
   std::unordered_map<u32, std::vector<PinHold>> pins_;  // by entry
   std::vector<u32> pendings_;              // PENDING entries
   std::vector<PoolOffset> poll_lines_;     // of the wave being made
+  std::vector<PoolOffset> ahead_lines_;    // of the next wave, flushed with the drain of this one
   std::vector<Response> responses_;
   u64 base_version_ = 0;     // highest known of the owner before, or its epoch and number 0
   u64 emptied_version_ = 0;  // of this owner, noted on the medium before a line was emptied

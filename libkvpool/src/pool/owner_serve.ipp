@@ -5,8 +5,10 @@
 
 namespace kvpool::pool {
 
-inline constexpr u32 kWindowMax = 64;           // lines of one ring read in one wave
+inline constexpr u32 kWindowMax = 128;          // lines of one ring read in one wave
+inline constexpr u32 kWindowMessages = 64;  // and messages: the member's next ones come meanwhile
 inline constexpr u32 kWindowProbe = 2;          // while the ring is empty: one publication
+inline constexpr u32 kAheadWindow = 16;         // one this large is flushed ahead of its wave
 inline constexpr u64 kHotNs = 5'000'000;  // a member that asked within this is polled each wave
 inline constexpr u32 kDoorbellEvery = 16;       // waves between looks at the doorbells
 inline constexpr u32 kAllRingsEvery = 1024;     // waves between looks at every ring
@@ -69,24 +71,29 @@ u32 Owner<Env>::poll_members(bool all) {
     MemberState &m = members_[slot];
     if (m.life != Life::kLive) continue;
     if (!all && !m.due && now - m.served_ns > kHotNs) continue;
-    for (u32 i = 0; i < m.window; ++i) poll_lines_.push_back(ring_line(m, i));
     polled[count++] = slot;
+    if (m.ahead) continue;
+    for (u32 i = 0; i < m.window; ++i) poll_lines_.push_back(ring_line(m, i));
   }
   if (bells) {
     for (u32 host = 0; host < geo_.host_count; ++host) {
       poll_lines_.push_back(geo_.doorbell_at(host));
     }
   }
-  if (poll_lines_.empty()) return 0;
-  mem.begin_wave();
-  flush_groups(mem, poll_lines_.data(), poll_lines_.size(), 1);
-  mem.end_poll();
+  if (count == 0 && !bells) return 0;
+  if (!poll_lines_.empty()) {
+    mem.begin_wave();
+    flush_groups(mem, poll_lines_.data(), poll_lines_.size(), 1);
+    mem.end_poll();
+  }
   u32 served = 0;
   for (u32 p = 0; p < count; ++p) {
     const u32 slot = polled[p];
     MemberState &m = members_[slot];
     Line lines[kWindowMax];
-    for (u32 i = 0; i < m.window; ++i) mem.prefetch(ring_line(m, i));
+    if (!std::exchange(m.ahead, false)) {
+      for (u32 i = 0; i < m.window; ++i) mem.prefetch(ring_line(m, i));
+    }
     u32 loaded = 0;
     while (loaded < m.window && mem.load_line(ring_line(m, loaded), lines[loaded])) ++loaded;
     const u32 got = serve_member(slot, lines, loaded);
@@ -107,8 +114,23 @@ u32 Owner<Env>::poll_members(bool all) {
       members_[slot].due = true;  // its ring is read in the next wave, however late that is
     }
   }
+  if (pen_.dirty()) flush_ahead(polled, count);
   if (served > 0 || pen_.dirty()) finish_batch();
   return served;
+}
+
+// Rings that are busy will be read again at once. Their next lines are flushed here, where the
+// fences of the batch's drain stand between flush and load: the next wave needs no fences of its
+// own, and its lines come while the drain is waited for.
+template <PoolEnv Env>
+void Owner<Env>::flush_ahead(const u32 *slots, u32 count) {
+  for (u32 p = 0; p < count; ++p) {
+    MemberState &m = members_[slots[p]];
+    if (m.life != Life::kLive || m.window < kAheadWindow) continue;
+    m.ahead = true;
+    for (u32 i = 0; i < m.window; ++i) ahead_lines_.push_back(ring_line(m, i));
+  }
+  flush_groups(env_.memory(), ahead_lines_.data(), ahead_lines_.size(), 1);
 }
 
 static_assert(offsetof(media::PublishBody, key) == 0);
@@ -186,7 +208,11 @@ u32 Owner<Env>::serve_member(u32 slot, const Line *lines, u32 count) {
   }
   // Lines are dear: while nothing comes only the head is looked at; after something came, all that
   // may stand behind it.
-  m.window = served > 0 ? std::min<u32>(kWindowMax, std::max(2 * at, kWindowProbe)) : kWindowProbe;
+  m.window = kWindowProbe;
+  if (served > 0) {
+    const u32 longest = std::min(kWindowMax, at * kWindowMessages / served);
+    m.window = std::min(longest, std::max(2 * at, kWindowProbe));
+  }
   m.window = std::min<u32>(m.window, geo_.request_lines);
   stats_.requests += served;
   return served;
@@ -335,6 +361,8 @@ void Owner<Env>::answer(u32 slot, media::MessageType type, media::MessageStatus 
 template <PoolEnv Env>
 void Owner<Env>::finish_batch() {
   pen_.drain_strict();
+  for (const PoolOffset line : ahead_lines_) env_.memory().prefetch(line);
+  ahead_lines_.clear();
   if (!returns_.empty()) {
     for (const auto &[slot, extent] : returns_) return_extent(slot, extent);
     returns_.clear();

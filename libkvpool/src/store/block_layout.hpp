@@ -12,6 +12,8 @@
 
 namespace kvpool::store {
 
+static_assert(transfer::kPieceStripe == media::kStripeBytes);
+
 // Largest block that this library writes or reads: its pieces and checks must fit arrays made at
 // open.
 inline constexpr u64 kBlockBytesMax = u64{1} << 30;

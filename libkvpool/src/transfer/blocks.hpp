@@ -45,6 +45,27 @@ private:
   u64 start_ = 0;
 };
 
+// Blocks cut at stripe edges, as all of a store are: the first and the last piece may be shorter.
+inline constexpr u64 kPieceStripe = u64{2} << 20;
+
+inline bool is_striped(std::span<const Piece> pieces) {
+  if (pieces.empty() || pieces[0].bytes > kPieceStripe) return false;
+  for (u64 i = 1; i < pieces.size(); ++i) {
+    const bool last = i + 1 == pieces.size();
+    if (last ? pieces[i].bytes > kPieceStripe : pieces[i].bytes != kPieceStripe) return false;
+  }
+  return true;
+}
+
+// PieceCursor::at() for a striped block, without a branch that random offsets would mispredict.
+inline PoolOffset place_in_stripes(std::span<const Piece> pieces, u64 offset, u64 &ret_run) {
+  const u64 skew = kPieceStripe - pieces[0].bytes;
+  const u64 piece = (offset + skew) / kPieceStripe;
+  const u64 inside = (offset + skew) % kPieceStripe - (piece == 0 ? skew : 0);
+  ret_run = pieces[piece].bytes - inside;
+  return pieces[piece].pool + inside;
+}
+
 struct Range {
   u64 begin = 0;
   u64 end = 0;

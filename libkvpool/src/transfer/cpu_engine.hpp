@@ -512,12 +512,15 @@ private:
 template <PoolMemory M, class Blocks>
 class RowReader {
 public:
-  RowReader(M &mem, const Blocks &blocks, const RowsPlan &plan)
+  RowReader(M &mem, const Blocks &blocks, u64 block_count, const RowsPlan &plan)
       : mem_(mem),
         rows_(mem),
         blocks_(blocks),
         plan_(plan),
-        inverse_(~u64{0} / plan.rows_per_block) {}
+        inverse_(~u64{0} / plan.rows_per_block),
+        striped_(true) {
+    for (u64 b = 0; b < block_count && striped_; ++b) striped_ = is_striped(blocks_(b));
+  }
 
   int run() {
     const u64 row_lines = plan_.row_bytes / kLineBytes + 2;
@@ -582,8 +585,10 @@ private:
       ++block;
       in_block -= plan_.rows_per_block;
     }
-    return PieceCursor(blocks_(block))
-        .at(plan_.block_offset + in_block * plan_.row_stride + inside, ret_run);
+    const u64 offset = plan_.block_offset + in_block * plan_.row_stride + inside;
+    const std::span<const Piece> pieces = blocks_(block);
+    return striped_ ? place_in_stripes(pieces, offset, ret_run)
+                    : PieceCursor(pieces).at(offset, ret_run);
   }
 
   M &mem_;
@@ -591,6 +596,7 @@ private:
   const Blocks &blocks_;
   const RowsPlan &plan_;
   u64 inverse_;
+  bool striped_;  // every block
   Place place_[kRowChunkMax];
 };
 
@@ -640,7 +646,7 @@ template <PoolMemory M, class Blocks>
 int rows_read(M &mem, const Blocks &blocks, u64 block_count, u64 block_bytes,
               const RowsPlan &plan) {
   if (const int err = check_rows(plan, block_count, block_bytes); err != 0) return err;
-  detail::RowReader<M, Blocks> reader(mem, blocks, plan);
+  detail::RowReader<M, Blocks> reader(mem, blocks, block_count, plan);
   return reader.run();
 }
 
