@@ -67,6 +67,8 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "get_corrupt",
                                            "pending_of_nobody",
                                            "index_growth_without_room",
+                                           "scan_spill_said_anew",
+                                           "doubt_of_unknown_clear",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

@@ -33,6 +33,10 @@ constexpr MutantInfo kMutants[] = {
      "the spill flag is drained before the entry", "crash:spill"},
     {pool::Mutant::kGrowthForgetsSpill, "growth-forgets-spill", "10",
      "a larger index says anew which groups spill", "index-growth"},
+    {pool::Mutant::kScanCopiesSpill, "scan-copies-spill", "10",
+     "a take-over says anew which groups spill; it needs an insert by an outbid owner between "
+     "the scans of both groups",
+     "model:spill/flags-only-copied"},
     {pool::Mutant::kGrantBeforeClear, "grant-before-clear", "10",
      "an entry is cleared strictly before its block is granted", "pressure,doubt,remove"},
     {pool::Mutant::kEvictWithoutGrace, "evict-without-grace", "10", "an evicted entry has a grace",
@@ -79,6 +83,14 @@ constexpr MutantInfo kMutants[] = {
      "lines of an earlier incarnation are ignored", "member-faults,all-faults"},
     {pool::Mutant::kClearKeepsEpoch, "clear-keeps-epoch", "10",
      "a clear changes the namespace's epoch", "clear"},
+    {pool::Mutant::kClearAheadIsStale, "clear-ahead-is-stale", "8",
+     "a clear that names an epoch the owner has not come to clears, and goes above it; it needs a "
+     "clear by an outbid owner between the scan of its line and the activation, and another call",
+     "model:clears/later-epoch-is-stale"},
+    {pool::Mutant::kUnknownClearPublished, "unknown-clear-published", "8",
+     "a doubt of an epoch that the owner has not come to is not published; it needs a clear and a "
+     "publication by an outbid owner between the scans of the line and of the entry",
+     "model:clears/later-epoch-published"},
     {pool::Mutant::kCheckNotVerified, "check-not-verified", "9", "payload checks are verified",
      "store-zombie"},
     {pool::Mutant::kReportForgetsPins, "report-forgets-pins", "11",

@@ -381,3 +381,44 @@ Test(pool_recovery, smallest_ring_serves_many_publications, .timeout = 30) {
   for (u64 k = 0; k < 100; ++k) cr_assert_eq(put_block(a, ns, k), 0);
   other.join();
 }
+
+// Guards: a successor copied the flag of a first group that it had scanned before its outbid owner
+// set it, and the entry in the second group that this owner inserted meanwhile: published, found by
+// its owner, missed by every reader.
+Test(pool_recovery, take_over_says_anew_which_groups_spill, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  const media::Geometry &geo = store.geometry();
+  const u64 groups = (*owner)->index().groups();
+  const u64 group = media::first_group(make_key(0).w, groups);
+  std::vector<u64> keys;
+  for (u64 k = 0; keys.size() <= media::kGroupLines; ++k) {
+    if (media::first_group(make_key(k).w, groups) == group) keys.push_back(k);
+  }
+  for (u64 k : keys) cr_assert_eq(put_block(a, ns, k), 0);
+  cr_assert_eq(look(a, ns, keys.back()).entry / media::kGroupLines,
+               media::second_group(make_key(keys.back()).w, groups));
+  wait_ms(20);
+  owner->stop();
+  const auto view = a->claims().read();
+  const PoolOffset at = geo.entry_line(geo.area_at(view.active_slot, view.active.area),
+                                       group * media::kGroupLines);
+  Line line;
+  store.memory().acquire(at, kLineBytes);
+  cr_assert(store.memory().load_line(at, line));
+  auto head = media::from_line<media::Entry>(line);
+  cr_assert(head.state & media::kEntrySpill);
+  head.state &= static_cast<u8>(~media::kEntrySpill);
+  line = media::to_line(head);
+  a->claims().sealer().seal(line, at, view.highest_active);
+  store.memory().publish_line(at, line);
+
+  ServingOwner next(store, 4, 1);
+  cr_assert(within_ms(2000, [&] { return !next->awaits_reports(); }));
+  for (u64 k : keys) {
+    cr_expect_eq(look(a, ns, k).presence, pool::Presence::kHit, "key %lu of %zu", k, keys.size());
+  }
+  cr_expect_eq(put_block(a, ns, keys.back()), -EEXIST);
+}

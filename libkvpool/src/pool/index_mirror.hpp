@@ -67,6 +67,7 @@ public:
     g.aux[i] = Aux{};
   }
 
+  void prefetch_flag(u64 group) const { prefetch_local(&lines_[group]); }
   // Brings nearer what place() of a line that is not empty will touch.
   void prefetch_place(u64 n) const {
     const Group &g = lines_[n / media::kGroupLines];

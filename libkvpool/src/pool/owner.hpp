@@ -165,6 +165,8 @@ private:
   bool decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
                       media::PublishAnswer &ret);
   bool overtaken(const media::PublishBody &body) const;
+  bool of_unknown_clear(const media::PublishBody &body) const;
+  void take_back(u32 number);
   void report_end(u32 slot);
   void return_extent(u32 slot, u32 extent);
   void release(u32 extent, bool tainted);

@@ -181,6 +181,7 @@ public:
   // Every entry goes where its key belongs in a mirror of another size; the medium is not written.
   // False when one finds no room.
   bool move() {
+    moves_ = true;
     bool fits = true;
     each_window([this, &fits](u64, u32 n) {
       for (u32 i = 0; i < n && fits; ++i) fits = move_one(i);
@@ -202,6 +203,7 @@ public:
     owner_.pendings_.insert(owner_.pendings_.end(), pendings_.begin(), pendings_.end());
     owner_.base_version_ = std::max(owner_.base_version_, version_);
     owner_.stats_.unreadable_entries += unreadable_;
+    say_spills();
   }
   u64 attached() const { return attached_; }
 
@@ -315,6 +317,7 @@ private:
       }
     }
     owner_.index_.place(number, lines_[i]);
+    if (entry.state() != media::EntryState::kEmpty) note_spill(number, i);
     if (state == media::EntryState::kPending) pendings_.push_back(number);
     if (!attached) return;
     if (state == media::EntryState::kPublished) {
@@ -332,14 +335,11 @@ private:
     if (!possible(entry)) refuse(i);
     if (entry.state() == media::EntryState::kEmpty) return true;
     const IndexMirror::Found found = owner_.index_.find(lines_[i].w);
-    const bool second = found.free_first == kNoEntry;
-    const u32 number = second ? found.free_second : found.free_first;
+    const bool first = found.free_first != kNoEntry;
+    const u32 number = first ? found.free_first : found.free_second;
     if (number == kNoEntry) return false;
     lines_[i].w[7] &= ~(u64{media::kEntrySpill} << 8);  // was said of another group
     adopt(number, i);
-    if (second && !owner_.env_.mutant(Mutant::kGrowthForgetsSpill)) {
-      owner_.index_.set_spill(found.group_first);
-    }
     return true;
   }
   // What no owner wrote, or stands on a block that is another entry's.
@@ -347,6 +347,27 @@ private:
     owner_.env_.mark("scan_entry_refused");
     ++unreadable_;
     set_empty(i, media::EntryView(lines_[i]).spill());
+  }
+
+  // An owner that was outbid may have set a flag and inserted behind it after the scan had passed
+  // the first group and before it came to the second: such an entry would be there and never be
+  // found. So the entries that were found say which groups spill, not their flags alone.
+  void say_spills() {
+    for (std::size_t i = 0; i < spilled_.size(); ++i) {
+      if (i + kScanAhead < spilled_.size()) owner_.index_.prefetch_flag(spilled_[i + kScanAhead]);
+      if (owner_.index_.spills(spilled_[i])) continue;
+      owner_.index_.set_spill(spilled_[i]);
+      if (moves_) continue;  // the whole index is still to be written
+      owner_.env_.mark("scan_spill_said_anew");
+      const u32 head = static_cast<u32>(spilled_[i] * media::kGroupLines);
+      owner_.pen_.write_entry(head, owner_.index_.as_written(head));
+    }
+  }
+  void note_spill(u32 number, u32 i) {
+    const u64 first = media::first_group(lines_[i].w, owner_.index_.groups());
+    if (number / media::kGroupLines == first) return;
+    const Mutant forgets = moves_ ? Mutant::kGrowthForgetsSpill : Mutant::kScanCopiesSpill;
+    if (!owner_.env_.mutant(forgets)) spilled_.push_back(first);
   }
 
   void note_version(u64 version) {
@@ -363,6 +384,8 @@ private:
   std::vector<u64> ns_bytes_;
   std::vector<Grace> graces_;
   std::vector<u32> pendings_;
+  std::vector<u64> spilled_;  // first groups of entries that stand in their second
+  bool moves_ = false;
   u64 version_ = 0;  // highest of the owner that filled the base area
   u64 unreadable_ = 0;
   u64 attached_ = 0;  // blocks
