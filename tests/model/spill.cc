@@ -23,6 +23,7 @@ public:
     bool accept = true;
     bool compare_active = true;
     bool unreadable_is_set = true;
+    bool one_of_a_key = true;
   };
 
   static constexpr int kOwners = 3;
@@ -45,7 +46,8 @@ public:
     uint8_t claimed, active, crashed;  // crashed: a bit for each owner
     uint8_t evictions, poisoned;       // poisoned: the active area's flag cannot be read
     uint8_t put, put_epoch, puts, removed;
-    uint8_t accepted;
+    uint8_t accepted, absent;  // accepted: published for certain; absent: removed for certain
+    uint8_t must_miss;
     uint8_t reader, loaded, in_area, must_hit, got_first, got_flag, got_active;
   };
 
@@ -68,11 +70,13 @@ public:
        "another highest `active` starts a lookup again"},
       {"unreadable-flag-ignored", &Rules::unreadable_is_set, "10",
        "a flag that cannot be read counts as set"},
+      {"twins-kept", &Rules::one_of_a_key, "10",
+       "a take-over that found two entries of one key hides one of them"},
   };
   static constexpr const char *kMarks[] = {
       "hit in the second group", "hit there under a successor", "a scan found no flag",
       "a doubt was resolved",    "crash",                       "flag unreadable",
-      "hit in the first group"};
+      "hit in the first group",  "a scan found the key twice"};
 
   Spill(const Rules &rules, Mode mode) : rules_(rules), owners_(mode == Mode::kLong ? 3 : 2) {}
 
@@ -103,9 +107,13 @@ public:
   }
 
   const char *violation(const State &s) const {
-    return s.reader == kMiss && s.must_hit != 0
-               ? "a lookup missed a key that was published all the while"
-               : nullptr;
+    if (s.reader == kMiss && s.must_hit != 0) {
+      return "a lookup missed a key that was published all the while";
+    }
+    if (s.reader == kHit && s.must_miss != 0) {
+      return "a lookup hit what was removed before it began";
+    }
+    return nullptr;
   }
 
   uint32_t marks(const State &s) const {
@@ -115,7 +123,9 @@ public:
            (last.step == kScans && last.scanned == 7 && last.second == kKey && !last.flag) << 2 |
            (s.put == kAnswered && s.put_epoch != 0) << 3 | (s.crashed != 0) << 4 |
            (s.reader == kSecondWave && s.poisoned) << 5 |
-           (s.reader == kHit && s.loaded == 7) << 6;
+           (s.reader == kHit && s.loaded == 7) << 6 |
+           (last.step == kScans && last.scanned == 7 && last.first == kKey && last.second == kKey)
+               << 7;
   }
 
   std::string show(const State &s) const {
@@ -236,6 +246,7 @@ private:
       (me.first == kKey ? n.area[o].first : n.area[o].second) = 0;
       n.accepted = n.must_hit = 0;
       n.removed = 1;
+      n.absent = s.put == kRests && s.claimed == o;  // nobody outbids it: the removal is accepted
       emit(n, "the owner removes the key");
     }
   }
@@ -289,6 +300,9 @@ private:
   void activate(State &n, uint8_t o) const {
     Owner &me = n.owner[o];
     const uint8_t copied = me.flag;
+    if (me.first == kKey && me.second == kKey && rules_.one_of_a_key) {
+      me.second = 0;
+    }
     if (me.second == kKey && rules_.said_anew) {
       me.flag = 1;
     }
@@ -309,6 +323,7 @@ private:
       case kRests:
         if (s.accepted == 0 && s.puts < 2) {
           n.puts++;
+          n.absent = n.must_miss = 0;
           n.put = kAsked;
           n.put_epoch = s.active;
           emit(n, "P asks for the publication");
@@ -341,6 +356,7 @@ private:
     switch (s.reader) {
       case kStart:
         n.must_hit = s.accepted;
+        n.must_miss = s.absent;
         begin(n);
         emit(n, "R starts a lookup");
         break;
@@ -355,7 +371,7 @@ private:
         break;
       default:
         n.reader = kStart;
-        n.loaded = n.must_hit = 0;
+        n.loaded = n.must_hit = n.must_miss = 0;
         emit(n, "R starts again");
         break;
     }

@@ -37,6 +37,10 @@ constexpr MutantInfo kMutants[] = {
      "a take-over says anew which groups spill; it needs an insert by an outbid owner between "
      "the scans of both groups",
      "model:spill/flags-only-copied"},
+    {pool::Mutant::kTwinsKept, "twins-kept", "10",
+     "a take-over that found two entries of one key hides one of them; it needs a removal and a "
+     "put by an outbid owner between the scans of two lines",
+     "model:spill/twins-kept"},
     {pool::Mutant::kGrantBeforeClear, "grant-before-clear", "10",
      "an entry is cleared strictly before its block is granted", "pressure,doubt,remove"},
     {pool::Mutant::kEvictWithoutGrace, "evict-without-grace", "10", "an evicted entry has a grace",

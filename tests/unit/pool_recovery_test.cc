@@ -422,3 +422,71 @@ Test(pool_recovery, take_over_says_anew_which_groups_spill, .timeout = 30) {
   }
   cr_expect_eq(put_block(a, ns, keys.back()), -EEXIST);
 }
+
+namespace {
+
+// A line of the active area as it stands, to be put back later: what a scan saw that passed early.
+struct Snapshot {
+  PoolOffset at;
+  Line line;
+};
+
+Snapshot snapshot(TestStore &store, LiveMember &member, u32 entry) {
+  const auto view = member->claims().read();
+  const media::Geometry &geo = store.geometry();
+  Snapshot taken{geo.entry_line(geo.area_at(view.active_slot, view.active.area), entry), {}};
+  store.memory().acquire(taken.at, kLineBytes);
+  cr_assert(store.memory().load_line(taken.at, taken.line));
+  return taken;
+}
+
+std::vector<u64> keys_of_one_group(u64 groups, u32 count) {
+  const u64 group = media::first_group(make_key(0).w, groups);
+  std::vector<u64> keys;
+  for (u64 k = 0; keys.size() < count; ++k) {
+    if (media::first_group(make_key(k).w, groups) == group) keys.push_back(k);
+  }
+  return keys;
+}
+
+// Removes the first key and publishes it again elsewhere; the successor finds both entries.
+void find_twins(u32 in_group) {
+  TestStore store(lease_of(1000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  const std::vector<u64> keys = keys_of_one_group((*owner)->index().groups(), in_group + 1);
+  const u64 key = keys[0];
+  for (u32 i = 0; i < in_group; ++i) cr_assert_eq(put_block(a, ns, keys[i]), 0);
+  const pool::Hit before = look(a, ns, key);
+  const Snapshot early = snapshot(store, a, before.entry);
+  cr_assert_eq(a->remove(make_key(key), 0, a.in(1000)), 0);
+  cr_assert(within_ms(1000, [&] { return (*owner)->in_grace() == 0; }));
+  cr_assert_eq(put_block(a, ns, keys[in_group]), 0);
+  cr_assert_eq(look(a, ns, keys[in_group]).entry, before.entry, "the line is taken by another");
+  cr_assert_eq(put_block(a, ns, key), 0);
+  const pool::Hit again = look(a, ns, key);
+  cr_assert_eq(again.entry / media::kGroupLines == before.entry / media::kGroupLines,
+               in_group < media::kGroupLines);
+  wait_ms(20);
+  owner->stop();
+  store.memory().publish_line(early.at, early.line);
+
+  ServingOwner next(store, 4, 1);
+  cr_assert(within_ms(2000, [&] { return !next->awaits_reports(); }));
+  cr_expect_eq(look(a, ns, key).presence, pool::Presence::kHit);
+  cr_expect_eq(look(a, ns, key).version, again.version, "the later one");
+  cr_assert_eq(a->remove(make_key(key), 0, a.in(1000)), 0);
+  cr_expect_eq(look(a, ns, key).presence, pool::Presence::kMiss, "one of them is left");
+}
+
+}  // namespace
+
+// Guards: two visible entries of one key, of which a removal left one. An outbid owner removes a
+// key and publishes it in another line while its successor scans.
+Test(pool_recovery, take_over_keeps_one_entry_of_a_key, .timeout = 30) {
+  find_twins(2);
+}
+Test(pool_recovery, take_over_keeps_one_entry_of_a_key_over_both_groups, .timeout = 30) {
+  find_twins(media::kGroupLines);
+}

@@ -20,6 +20,7 @@ enum class Mutant : u16 {
   kInsertBeforeSpillFlag,     // proto 10: the flag is drained before the entry
   kGrowthForgetsSpill,        // proto 10: a larger index says anew which groups spill
   kScanCopiesSpill,           // proto 10: a take-over says anew which groups spill
+  kTwinsKept,                 // proto 10: a take-over keeps one entry of a key
   kGrantBeforeClear,          // proto 10: entry cleared strictly before its block is granted
   kEvictWithoutGrace,         // proto 10: grace (not a safety rule with validation; liveness)
   kAnswerBeforeDrain,         // proto 7: a decision is on the medium before it is answered

@@ -122,6 +122,7 @@ private:
   bool scan_entries(PoolOffset base, u32 base_epoch, bool in_parts);
   int scan_into_larger(PoolOffset base, u32 base_epoch, u64 base_groups);
   void write_index();
+  void hide_twin(u32 a, u32 b);
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
   class EntryScan;
