@@ -30,7 +30,9 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kLookupIgnoresSpill, "lookup-ignores-spill", "10",
      "a spill flag sends the lookup on", "index"},
     {pool::Mutant::kInsertBeforeSpillFlag, "insert-before-spill-flag", "10",
-     "the spill flag is drained before the entry", "crash:spill"},
+     "the spill flag is drained before the entry; a take-over says flags anew, so only a reader "
+     "within delta of the answer would show it",
+     "model:spill/flag-not-drained"},
     {pool::Mutant::kGrowthForgetsSpill, "growth-forgets-spill", "10",
      "a larger index says anew which groups spill", "index-growth"},
     {pool::Mutant::kScanCopiesSpill, "scan-copies-spill", "10",
