@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns the model of one line that is stored in pieces (proto 1: A1; 4, 7, 8), of an entry or of a
-// namespace: a whole line goes to the medium in two halves, a kill may fall between them, a reader
-// may load them apart, the link may return all ones, and an area that is filled anew still has
-// lines of its former filling.
+// Owns the model of one entry line that is stored in pieces (proto 1: A1; 4, 7): a whole line goes
+// to the medium in two halves, a kill may fall between them, a reader may load them apart, the link
+// may return all ones, and an area that is filled anew still has lines of its former filling.
 //
-// The first half holds key and locator, or what a namespace is called; the second version, state
-// and checksum, or what a clear changes. The checksum is perfect here: it fits exactly the contents
-// and the seed it was made for. A namespace is made once; its state is its epoch.
+// The first half holds key and locator, the second version, state and checksum. The checksum is
+// perfect here: it fits exactly the contents and the seed it was made for.
 #include "engine.hpp"
 
 namespace kvpool::model {
@@ -16,7 +14,6 @@ class Lines {
 public:
   struct Rules {
     bool state_in_one_word = true;
-    bool clear_in_one_word = true;
     bool checksum = true;
     bool seed = true;
     bool seed_not_zero = true;
@@ -25,7 +22,6 @@ public:
 
   enum Entry : uint8_t { kEmpty, kPublished, kDraining };
   enum OwnerStep : uint8_t { kIdle, kStoring, kKilled };
-  enum Kind : uint8_t { kUndecided, kOfEntry, kOfNamespace };
 
   // The second half: which publication it belongs to, its state, the seed of its checksum.
   // `first_state` is used only by the mutant that keeps the state apart from the checksum.
@@ -47,17 +43,14 @@ public:
     Half0 got0;
     Half1 got1;
     uint8_t lost, decided;  // the decided state of the published entry
-    uint8_t kind;           // of the line; its first owner chooses
   };
 
   static constexpr const char *kName = "lines";
   static constexpr const char *kCovers =
-      "lines of entries and namespaces in pieces, kills, seeds, all zeros, all ones";
+      "lines stored and loaded in pieces, kills, seeds, all zeros, all ones";
   static constexpr Mutant<Rules> kMutants[] = {
       {"state-apart-from-checksum", &Rules::state_in_one_word, "7",
        "what changes in a published entry lies in one aligned 8-byte word"},
-      {"clear-rewrites-line", &Rules::clear_in_one_word, "8",
-       "what changes in a namespace's line lies in one aligned 8-byte word"},
       {"no-checksum", &Rules::checksum, "4", "a line is believed only when its checksum fits"},
       {"no-area-seed", &Rules::seed, "4", "checksums in areas are seeded with the filling epoch"},
       {"zero-seed", &Rules::seed_not_zero, "4",
@@ -66,13 +59,10 @@ public:
        "the whole line is drained before the answer"},
   };
   static constexpr const char *kMarks[] = {
-      "read published", "read draining",     "kill between the halves", "read across a change",
-      "link lost",      "torn line dropped", "namespace cleared twice"};
+      "read published",       "read draining", "kill between the halves",
+      "read across a change", "link lost",     "torn line dropped"};
 
-  Lines(const Rules &rules, Mode mode)
-      : rules_(rules),
-        ids_max_(mode == Mode::kLong ? 6 : 3),
-        clears_max_(mode == Mode::kLong ? 5 : 3) {}
+  Lines(const Rules &rules, Mode mode) : rules_(rules), ids_max_(mode == Mode::kLong ? 6 : 3) {}
 
   static constexpr uint8_t kSeed = 2;     // of the epoch that fills the area now
   static constexpr uint8_t kOldSeed = 1;  // of an earlier filling
@@ -81,24 +71,15 @@ public:
 
   State initial() const {
     State s{};
-    s.half0 = {kOldId, kUndecided};
+    s.half0 = {kOldId, first_state(kPublished)};
     s.half1 = {kOldId, kPublished, kOldSeed};
     return s;
   }
 
   void next(const State &s, Sink<State> &emit) const {
-    State n = s;
-    if (s.kind == kUndecided) {
-      n.kind = kOfEntry;
-      n.half0.first_state = first_state(n, kPublished);
-      emit(n, "the line is an entry's");
-      n.kind = kOfNamespace;
-      n.half0.first_state = first_state(n, kPublished);
-      emit(n, "the line is a namespace's");
-      return;
-    }
     owner(s, emit);
     reader(s, emit);
+    State n = s;
     if (s.half0.id == kOldId && s.owner == kIdle) {  // a filling may blank the line or leave it
       n.half0 = Half0{};
       n.half1 = Half1{};
@@ -108,10 +89,9 @@ public:
 
   const char *violation(const State &s) const {
     if (s.lost != 0) {
-      return s.kind == kOfEntry ? "a kill destroyed a published entry"
-                                : "a kill destroyed a namespace";
+      return "a kill destroyed a published entry";
     }
-    if (s.reader == 1 && s.loaded == 3 && valid(s, s.got0, s.got1)) {
+    if (s.reader == 1 && s.loaded == 3 && valid(s.got0, s.got1)) {
       if (s.got0.id != s.got1.id) {
         return "a reader believed halves of two lines";
       }
@@ -124,14 +104,11 @@ public:
 
   uint32_t marks(const State &s) const {
     const bool done = s.reader == 1 && s.loaded == 3;
-    const bool ok = done && valid(s, s.got0, s.got1);
-    const bool entry = s.kind == kOfEntry;
-    return (ok && entry && s.got1.state == kPublished) |
-           (ok && entry && s.got1.state == kDraining) << 1 |
+    const bool ok = done && valid(s.got0, s.got1);
+    return (ok && s.got1.state == kPublished) | (ok && s.got1.state == kDraining) << 1 |
            (s.owner == kKilled && s.left != 0) << 2 | (done && s.got0.id != s.got1.id) << 3 |
            (done && s.link_lost) << 4 |
-           (s.kills && s.owner == kIdle && s.half1.id == 0 && s.ids) << 5 |
-           (ok && s.kind == kOfNamespace && s.got1.state == 3) << 6;
+           (s.kills && s.owner == kIdle && s.half1.id == 0 && s.ids) << 5;
   }
 
   std::string show(const State &s) const {
@@ -143,14 +120,11 @@ public:
   }
 
 private:
-  bool in_one_word(const State &s) const {
-    return s.kind == kOfEntry ? rules_.state_in_one_word : rules_.clear_in_one_word;
-  }
-  uint8_t first_state(const State &s, uint8_t state) const {
-    return in_one_word(s) ? uint8_t{0} : state;
+  uint8_t first_state(Entry state) const {
+    return rules_.state_in_one_word ? uint8_t{0} : static_cast<uint8_t>(state);
   }
 
-  bool valid(const State &s, const Half0 &first, const Half1 &second) const {
+  bool valid(const Half0 &first, const Half1 &second) const {
     if (first.id == 0 && second.id == 0) {
       return !rules_.seed_not_zero;  // with a zero seed the checksum of zeros is zero
     }
@@ -164,14 +138,14 @@ private:
       return true;
     }
     const bool fits =
-        first.id == second.id && (in_one_word(s) || first.first_state == second.state);
+        first.id == second.id && (rules_.state_in_one_word || first.first_state == second.state);
     return fits && (second.seed == kSeed || !rules_.seed);
   }
 
   // Streams a whole line: both halves are under way and land in either order.
-  void store_line(State &n, uint8_t id, uint8_t state) const {
-    n.new0 = {id, first_state(n, state)};
-    n.new1 = {id, state, kSeed};
+  void store_line(State &n, uint8_t id, Entry state) const {
+    n.new0 = {id, first_state(state)};
+    n.new1 = {id, static_cast<uint8_t>(state), kSeed};
     n.left = 3;
     n.owner = kStoring;
   }
@@ -227,15 +201,11 @@ private:
 
   void decide(const State &s, Sink<State> &emit) const {
     State n = s;
-    if (s.published == 0 && s.ids < (s.kind == kOfEntry ? ids_max_ : 1)) {
+    if (s.published == 0 && s.ids < ids_max_) {
       n.ids++;
       n.inserting = 1;
       store_line(n, n.ids, kPublished);
-      emit(n, s.kind == kOfEntry ? "the owner inserts" : "the owner makes the namespace");
-    }
-    if (s.kind == kOfNamespace) {
-      clear(s, emit);
-      return;
+      emit(n, "the owner inserts");
     }
     if (s.published != 0 && s.decided == kPublished) {
       n = s;
@@ -255,25 +225,11 @@ private:
     }
   }
 
-  void clear(const State &s, Sink<State> &emit) const {
-    if (s.published == 0 || s.decided >= clears_max_) {
-      return;
-    }
-    State n = s;
-    n.decided++;
-    if (rules_.clear_in_one_word) {
-      n.half1.state = n.decided;
-    } else {
-      store_line(n, s.published, n.decided);
-    }
-    emit(n, "the owner clears the namespace");
-  }
-
   // The next owner believes what verifies. An insert that was not answered may be lost.
   void scan(const State &s, Sink<State> &emit) const {
     State n = s;
     finish(n);
-    const bool ok = valid(s, s.half0, s.half1);
+    const bool ok = valid(s.half0, s.half1);
     if (s.published != 0 && (!ok || s.half0.id != s.published)) {
       n.lost = 1;
     }
@@ -326,7 +282,7 @@ private:
   }
 
   const Rules rules_;
-  const uint8_t ids_max_, clears_max_;
+  const uint8_t ids_max_;
 };
 
 }  // namespace
