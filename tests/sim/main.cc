@@ -67,6 +67,9 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "get_corrupt",
                                            "pending_of_nobody",
                                            "index_growth_without_room",
+                                           "scan_spill_said_anew",
+                                           "scan_twin_hidden",
+                                           "doubt_of_unknown_clear",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

@@ -30,9 +30,19 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kLookupIgnoresSpill, "lookup-ignores-spill", "10",
      "a spill flag sends the lookup on", "index"},
     {pool::Mutant::kInsertBeforeSpillFlag, "insert-before-spill-flag", "10",
-     "the spill flag is drained before the entry", "crash:spill"},
+     "the spill flag is drained before the entry; a take-over says flags anew, so only a reader "
+     "within delta of the answer would show it",
+     "model:spill/flag-not-drained"},
     {pool::Mutant::kGrowthForgetsSpill, "growth-forgets-spill", "10",
      "a larger index says anew which groups spill", "index-growth"},
+    {pool::Mutant::kScanCopiesSpill, "scan-copies-spill", "10",
+     "a take-over says anew which groups spill; it needs an insert by an outbid owner between "
+     "the scans of both groups",
+     "model:spill/flags-only-copied"},
+    {pool::Mutant::kTwinsKept, "twins-kept", "10",
+     "a take-over that found two entries of one key hides one of them; it needs a removal and a "
+     "put by an outbid owner between the scans of two lines",
+     "model:spill/twins-kept"},
     {pool::Mutant::kGrantBeforeClear, "grant-before-clear", "10",
      "an entry is cleared strictly before its block is granted", "pressure,doubt,remove"},
     {pool::Mutant::kEvictWithoutGrace, "evict-without-grace", "10", "an evicted entry has a grace",
@@ -79,6 +89,14 @@ constexpr MutantInfo kMutants[] = {
      "lines of an earlier incarnation are ignored", "member-faults,all-faults"},
     {pool::Mutant::kClearKeepsEpoch, "clear-keeps-epoch", "10",
      "a clear changes the namespace's epoch", "clear"},
+    {pool::Mutant::kClearAheadIsStale, "clear-ahead-is-stale", "8",
+     "a clear that names an epoch the owner has not come to clears, and goes above it; it needs a "
+     "clear by an outbid owner between the scan of its line and the activation, and another call",
+     "model:clears/later-epoch-is-stale"},
+    {pool::Mutant::kUnknownClearPublished, "unknown-clear-published", "8",
+     "a doubt of an epoch that the owner has not come to is not published; it needs a clear and a "
+     "publication by an outbid owner between the scans of the line and of the entry",
+     "model:clears/later-epoch-published"},
     {pool::Mutant::kCheckNotVerified, "check-not-verified", "9", "payload checks are verified",
      "store-zombie"},
     {pool::Mutant::kReportForgetsPins, "report-forgets-pins", "11",

@@ -94,3 +94,65 @@ Test(pool_handover, a_dead_members_publications_are_told_so, .timeout = 30) {
     }
   }
 }
+
+namespace {
+
+Line line_at(TestStore &store, PoolOffset at) {
+  Line line;
+  store.memory().acquire(at, kLineBytes);
+  cr_assert(store.memory().load_line(at, line));
+  return line;
+}
+
+}  // namespace
+
+// Guards: what an outbid owner did after its successor's scan had passed the namespace's line, a
+// clear and then a publication, was confirmed by the successor, where no lookup found it.
+Test(pool_handover, doubt_under_a_clear_that_never_counted_is_not_confirmed, .timeout = 30) {
+  TestStore store(lease_of(2000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember writer(store, 2), other(store, 3);
+  const pool::NsRef ns = open_ns(writer);
+  const auto view = other->claims().read();
+  const PoolOffset area = store.geometry().area_at(view.active_slot, view.active.area);
+  const PoolOffset at = store.geometry().ns_line(area, ns.id);
+  const Line before = line_at(store, at);
+  media::NsAnswer answer;
+  cr_assert_eq(other->ns_control(ns.id, ns.epoch, media::NsOp::kClear, other.in(1000), answer), 0);
+  writer.freeze(true);
+  wait_ms(20);
+  const pool::NsRef later{ns.id, answer.epoch};
+  cr_assert_eq(put_block(writer, later, 2), 0);
+  cr_assert_gt(writer->blocks_in_doubt(), 0u);
+  owner->stop();
+  store.memory().publish_line(at, before);  // as the scan had found it
+  ServingOwner next(store, 4);
+  writer.freeze(false);
+  cr_assert(within_ms(2000, [&] { return writer->blocks_in_doubt() == 0; }));
+  for (u32 n = 0; n < next->index().count(); ++n) {
+    const media::Entry &e = next->index().entry(n);
+    cr_expect(std::memcmp(e.key, make_key(2).w, sizeof e.key) != 0 ||
+                  e.entry_state() != media::EntryState::kPublished,
+              "published where nobody looks");
+  }
+  cr_expect_eq(put_block(writer, ns, 2), 0, "its block is free, and so is the key");
+  cr_expect_eq(look(other, ns, 2).presence, pool::Presence::kHit);
+}
+
+// Guards: a clear that named the epoch of such a line was taken for done, and nothing was cleared.
+Test(pool_handover, clear_ahead_of_the_owner_clears, .timeout = 30) {
+  TestStore store(lease_of(2000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 1), 0);
+  media::NsAnswer answer;
+  const auto clear = [&](u32 epoch) {
+    return a->ns_control(ns.id, epoch, media::NsOp::kClear, a.in(1000), answer);
+  };
+  cr_assert_eq(clear(ns.epoch + 1), 0);
+  cr_expect_eq(answer.epoch, ns.epoch + 2, "an epoch that nobody used yet");
+  cr_expect_eq(look(a, ns, 1).presence, pool::Presence::kMiss);
+  cr_expect_eq(clear(ns.epoch + 1), -ESTALE, "done already");
+  cr_expect_neq(clear(ns.epoch + (1u << 20)), 0, "no owner clears that often");
+}

@@ -69,6 +69,7 @@ public:
     g.flags[i] = Flags{};
   }
 
+  void prefetch_flag(u64 group) const { prefetch_local(&lines_[group]); }
   // Brings nearer what place() of a line that is not empty will touch.
   void prefetch_place(u64 n) const {
     prefetch_local(&lines_[n / media::kGroupLines]);
@@ -141,6 +142,24 @@ public:
       found.draining = draining;
     }
     return found;
+  }
+
+  // Whether an entry in that state is found, or may be revived.
+  static bool counts(media::EntryState state) {
+    return state == media::EntryState::kPublished || state == media::EntryState::kPending ||
+           state == media::EntryState::kDraining;
+  }
+  // An entry of that group that counts and has the key of entry n, which counts too; kNoEntry.
+  u32 same_key_in(u64 group, u32 n) const {
+    const u16 as = static_cast<u16>(tag(n) & ~kSpills);
+    for (u32 i = 0; i < media::kGroupLines; ++i) {
+      const u32 m = static_cast<u32>(group * media::kGroupLines + i);
+      if (m == n || !tagged(m, as) || !counts(entry_at(m).entry_state())) continue;
+      const bool same =
+          std::memcmp(entry_at(m).key, entry_at(n).key, sizeof(media::Entry::key)) == 0;
+      if (same && counts(entry_at(n).entry_state())) return m;
+    }
+    return kNoEntry;
   }
 
   // The entry's key, state or occupancy was changed by the caller.

@@ -19,6 +19,8 @@ enum class Mutant : u16 {
   kLookupIgnoresSpill,        // proto 10: the spill flag sends a lookup on
   kInsertBeforeSpillFlag,     // proto 10: the flag is drained before the entry
   kGrowthForgetsSpill,        // proto 10: a larger index says anew which groups spill
+  kScanCopiesSpill,           // proto 10: a take-over says anew which groups spill
+  kTwinsKept,                 // proto 10: a take-over keeps one entry of a key
   kGrantBeforeClear,          // proto 10: entry cleared strictly before its block is granted
   kEvictWithoutGrace,         // proto 10: grace (not a safety rule with validation; liveness)
   kAnswerBeforeDrain,         // proto 7: a decision is on the medium before it is answered
@@ -40,6 +42,8 @@ enum class Mutant : u16 {
   kIgnoreEpochInRequest,      // proto 12: another owner's requests are not executed
   kIgnoreIncarnation,         // proto 12: lines of an earlier incarnation are ignored
   kClearKeepsEpoch,           // proto 10: a clear bumps the namespace's epoch
+  kClearAheadIsStale,         // proto 8: a clear that is ahead of the owner's epoch clears
+  kUnknownClearPublished,     // proto 8: nothing is published under an epoch not come to
   kCheckNotVerified,          // proto 9: payload checks are verified
   kReportForgetsPins,         // proto 11: pins are reported to a new owner
   kPinReportedByKey,          // proto 11: a reported pin names its publication, not just the key

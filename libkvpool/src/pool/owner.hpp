@@ -123,6 +123,7 @@ private:
   bool scan_entries(PoolOffset base, u32 base_epoch, bool in_parts);
   int scan_into_larger(PoolOffset base, u32 base_epoch, u64 base_groups);
   void write_index();
+  void hide_twin(u32 a, u32 b);
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
   class EntryScan;
@@ -167,6 +168,8 @@ private:
   bool decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
                       media::PublishAnswer &ret);
   bool overtaken(const media::PublishBody &body) const;
+  bool of_unknown_clear(const media::PublishBody &body) const;
+  void take_back(u32 number);
   void report_end(u32 slot);
   void return_extent(u32 slot, u32 extent);
   void release(u32 extent, bool tainted);

@@ -4,6 +4,8 @@
 
 namespace kvpool::pool {
 
+inline constexpr u32 kClearsAhead = 1 << 16;  // that an outbid owner can have made
+
 template <PoolEnv Env>
 bool Owner<Env>::holds(u32 slot, u32 extent) const {
   if (extent >= space_.count()) return false;
@@ -56,6 +58,10 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
       ret = {found.visible, e.version};
       // The same publication again: it was decided, by this owner or the one before (I8).
       const bool same = e.locator() * media::kLocatorUnit == address;
+      if (same && doubt && of_unknown_clear(body)) {
+        take_back(found.visible);
+        return MessageStatus::kStale;
+      }
       if (same) return MessageStatus::kOk;
     }
   }
@@ -122,6 +128,23 @@ bool Owner<Env>::overtaken(const media::PublishBody &body) const {
   u64 version;
   std::memcpy(&version, body.touch, sizeof version);
   return version >> 40 == base_version_ >> 40 && version > base_version_;
+}
+
+// A publication under an epoch that this owner has not come to: its predecessor, outbid already,
+// cleared the namespace after the scan had passed its line, and then published. That clear was
+// never accepted; no lookup would find the entry, so nobody may be told that it is published.
+template <PoolEnv Env>
+bool Owner<Env>::of_unknown_clear(const media::PublishBody &body) const {
+  if (env_.mutant(Mutant::kUnknownClearPublished)) return false;
+  return body.ns < ns_.size() && body.ns_epoch > ns_[body.ns].epoch;
+}
+template <PoolEnv Env>
+void Owner<Env>::take_back(u32 number) {
+  const media::Entry &e = index_.entry(number);
+  if (index_.list_of(number) != kClearedList) ns_bytes_[e.ns] -= entry_bytes(e);
+  index_.drop_parent(number);
+  clear_entry(number);
+  env_.mark("doubt_of_unknown_clear");
 }
 
 // A put of a key during its grace: the old block lives on with its version (proto 10).
@@ -490,9 +513,15 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
     case media::NsOp::kBypassOff: line.flags &= static_cast<u16>(~media::kNsBypass); break;
     case media::NsOp::kClear:
     case media::NsOp::kRemove:
-      if (body.epoch != 0 && body.epoch != line.epoch) return MessageStatus::kStale;
+      // Somebody else did it since the caller looked. An epoch ahead of this one was read from a
+      // line that an outbid owner wrote after the scan had passed it: that clear never counted.
+      if (body.epoch != 0 && body.epoch < line.epoch) return MessageStatus::kStale;
+      if (body.epoch > line.epoch) {
+        if (env_.mutant(Mutant::kClearAheadIsStale)) return MessageStatus::kStale;
+        if (body.epoch - line.epoch > kClearsAhead) return MessageStatus::kRefused;
+      }
       if (!env_.mutant(Mutant::kClearKeepsEpoch)) {
-        ++line.epoch;
+        line.epoch = std::max(line.epoch, body.epoch) + 1;
         line.clear_version = media::make_version(epoch_, version_number_);
       }
       stats_.cleared += index_.clear_list(body.id);

@@ -181,6 +181,7 @@ public:
   // Every entry goes where its key belongs in a mirror of another size; the medium is not written.
   // False when one finds no room.
   bool move() {
+    moves_ = true;
     bool fits = true;
     each_window([this, &fits](u64, u32 n) {
       for (u32 i = 0; i < n && fits; ++i) fits = move_one(i);
@@ -202,6 +203,11 @@ public:
     owner_.pendings_.insert(owner_.pendings_.end(), pendings_.begin(), pendings_.end());
     owner_.base_version_ = std::max(owner_.base_version_, version_);
     owner_.stats_.unreadable_entries += unreadable_;
+  }
+  // After all parts were told: what only entries of several groups, or several lines, say together.
+  void settle() {
+    say_spills();
+    for (const auto &[a, b] : twins_) owner_.hide_twin(a, b);
   }
   u64 attached() const { return attached_; }
 
@@ -315,6 +321,8 @@ private:
       }
     }
     owner_.index_.place(number, lines_[i]);
+    if (entry.state() != media::EntryState::kEmpty) note_spill(number, i);
+    if (!moves_ && IndexMirror::counts(entry.state())) note_twins(number, i);
     if (state == media::EntryState::kPending) pendings_.push_back(number);
     if (!attached) return;
     if (state == media::EntryState::kPublished) {
@@ -332,14 +340,15 @@ private:
     if (!possible(entry)) refuse(i);
     if (entry.state() == media::EntryState::kEmpty) return true;
     const IndexMirror::Found found = owner_.index_.find(lines_[i].w);
-    const bool second = found.free_first == kNoEntry;
-    const u32 number = second ? found.free_second : found.free_first;
+    const bool first = found.free_first != kNoEntry;
+    const u32 number = first ? found.free_first : found.free_second;
     if (number == kNoEntry) return false;
+    if (IndexMirror::counts(entry.state())) {
+      if (found.visible != kNoEntry) twins_.emplace_back(found.visible, number);
+      if (found.draining != kNoEntry) twins_.emplace_back(found.draining, number);
+    }
     lines_[i].w[7] &= ~(u64{media::kEntrySpill} << 8);  // was said of another group
     adopt(number, i);
-    if (second && !owner_.env_.mutant(Mutant::kGrowthForgetsSpill)) {
-      owner_.index_.set_spill(found.group_first);
-    }
     return true;
   }
   // What no owner wrote, or stands on a block that is another entry's.
@@ -347,6 +356,43 @@ private:
     owner_.env_.mark("scan_entry_refused");
     ++unreadable_;
     set_empty(i, media::EntryView(lines_[i]).spill());
+  }
+
+  // An owner that was outbid may have set a flag and inserted behind it after the scan had passed
+  // the first group and before it came to the second: such an entry would be there and never be
+  // found. So the entries that were found say which groups spill, not their flags alone.
+  void say_spills() {
+    for (std::size_t i = 0; i < spilled_.size(); ++i) {
+      if (i + kScanAhead < spilled_.size()) {
+        const Spilled &later = spilled_[i + kScanAhead];
+        owner_.index_.prefetch_flag(later.first_group);
+        owner_.index_.prefetch_flag(later.number / media::kGroupLines);
+      }
+      const auto [first, number] = spilled_[i];
+      const u32 twin = owner_.index_.same_key_in(first, number);
+      if (twin != kNoEntry) twins_.emplace_back(twin, number);
+      if (owner_.index_.spills(first)) continue;
+      owner_.index_.set_spill(first);
+      if (moves_) continue;  // the whole index is still to be written
+      owner_.env_.mark("scan_spill_said_anew");
+      const u32 head = static_cast<u32>(first * media::kGroupLines);
+      owner_.pen_.write_entry(head, owner_.index_.as_written(head));
+    }
+  }
+  void note_spill(u32 number, u32 i) {
+    const u64 first = media::first_group(lines_[i].w, owner_.index_.groups());
+    if (number / media::kGroupLines == first) return;
+    const Mutant forgets = moves_ ? Mutant::kGrowthForgetsSpill : Mutant::kScanCopiesSpill;
+    if (!owner_.env_.mutant(forgets)) spilled_.push_back({first, number});
+  }
+  // Other lines of the group that have the key as well.
+  void note_twins(u32 number, u32 i) {
+    for (u32 j = i - i % media::kGroupLines; j < i; ++j) {
+      const media::EntryState state = media::EntryView(lines_[j]).state();
+      if (lines_[j].w[0] != lines_[i].w[0] || !IndexMirror::counts(state)) continue;
+      if (std::memcmp(lines_[j].w, lines_[i].w, sizeof(media::Entry::key)) != 0) continue;
+      twins_.emplace_back(number - (i - j), number);
+    }
   }
 
   void note_version(u64 version) {
@@ -363,6 +409,13 @@ private:
   std::vector<u64> ns_bytes_;
   std::vector<Grace> graces_;
   std::vector<u32> pendings_;
+  struct Spilled {
+    u64 first_group;
+    u32 number;
+  };
+  std::vector<Spilled> spilled_;  // entries that stand in their second group
+  std::vector<std::pair<u32, u32>> twins_;  // entries of one key
+  bool moves_ = false;
   u64 version_ = 0;  // highest of the owner that filled the base area
   u64 unreadable_ = 0;
   u64 attached_ = 0;  // blocks
@@ -408,7 +461,36 @@ bool Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch, bool in_parts) {
   if (space_.count_blocks() != attached) return false;
   for (EntryScan &part : parts) part.merge();
   index_.scanned();
+  for (EntryScan &part : parts) part.settle();
   return true;
+}
+
+// An owner that was outbid may have let an entry go after the scan had passed it, and published its
+// key again in a line that the scan came to later. One entry of a key may be visible, or revived:
+// the other one would stay when it is removed. The later publication stays.
+template <PoolEnv Env>
+void Owner<Env>::hide_twin(u32 a, u32 b) {
+  const media::EntryState of_a = index_.entry(a).entry_state(),
+                          of_b = index_.entry(b).entry_state();
+  if (!IndexMirror::counts(of_a) || !IndexMirror::counts(of_b)) return;  // a third one stays
+  if (env_.mutant(Mutant::kTwinsKept)) return;
+  env_.mark("scan_twin_hidden");
+  const bool pending = of_a == media::EntryState::kPending;
+  const bool older = index_.entry(a).version < index_.entry(b).version;
+  const u32 n = pending || (of_b != media::EntryState::kPending && older) ? a : b;
+  media::Entry &e = index_.entry(n);
+  if (e.entry_state() == media::EntryState::kPending) {
+    std::erase(pendings_, n);
+    return clear_entry(n);
+  }
+  if (index_.linked(n)) {
+    if (index_.list_of(n) != kClearedList) ns_bytes_[e.ns] -= entry_bytes(e);
+    index_.unlink(n);
+    grace_.push_back({env_.now_ns() + u64{geo_.grace_us} * 1000, n, index_.stamp(n)});
+    grace_bytes_ += entry_bytes(e);
+  }
+  index_.set_state(n, media::EntryState::kHidden);
+  pen_.write_entry_state(n, e);
 }
 
 // The mirror, empty, has another size than the index it is filled from.
@@ -424,6 +506,7 @@ int Owner<Env>::scan_into_larger(PoolOffset base, u32 base_epoch, u64 base_group
   }
   part.merge();
   index_.scanned();
+  part.settle();
   write_index();
   env_.mark("index_grown");
   return 0;
