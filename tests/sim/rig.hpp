@@ -43,6 +43,8 @@ struct RigOptions {
   u64 index_bytes = 0;        // blocks of this size the index is made for; 0: of block_bytes
   u32 stall_permille = 0;     // a store's put stops in its middle for longer than a quarantine
   u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing
+  u32 lasting_permille = 200;  // of the pins, those that would outlast the run
+  u32 falls = 0;              // so many writers at most are killed in the middle of a payload
   u64 rest_ns = 200'000;      // an idle owner sleeps this long at most
   u32 torn_permille = 200;    // of the stores of whole lines, those in two pieces (torn-lines)
   u32 forsake_permille = 0;   // a group's reserver is killed while the others write
@@ -91,6 +93,7 @@ struct Actor {
   bool standing_by = false;  // owner or standby: leaves last
   bool again = false;        // takes over once more without being suspicious
   bool doomed = false;       // killed, or about to be
+  bool fell = false;         // killed in the middle of a payload, and not started again yet
   bool cut_off = false;      // its host has lost its link
   u64 group = 0;
   u32 rank = 0;
@@ -213,6 +216,7 @@ private:
   std::map<u64, u64> removals_;       // calls of remove by key, whatever came of them
   bool cleared_ = false;
   u32 takeovers_ = 0;
+  u32 falls_ = 0;
   bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
   bool torn_namespace_ = false;

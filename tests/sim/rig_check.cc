@@ -215,6 +215,10 @@ void Rig::closer(Actor &actor) {
     text = space_text();
   } while (!text.empty() && sim_.now() - start < bound);
   if (!text.empty()) sim_.fail("not settled long after the last call: %s", text.c_str());
+  start = sim_.now();
+  const auto pinned = [this] { return serving_owner() ? serving_owner()->pinned() : 0; };
+  while (pinned() != 0 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);
+  if (pinned() != 0) sim_.fail("%llu blocks are pinned by nobody", ull(pinned()));
   read_everything(actor);
   start = sim_.now();
   while (owners_serving() > 1 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);

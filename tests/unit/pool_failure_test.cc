@@ -141,6 +141,38 @@ Test(pool_failure, fenced_member_is_quiet_before_and_after_the_verdict, .timeout
   cr_assert(look(a, ns, 2).presence == pool::Presence::kHit, "what was published stays");
 }
 
+// Guards: what a killed process stored last could arrive in a block that was another's by then: a
+// free lock, or another member in the slot, was believed at once.
+Test(pool_failure, quiet_is_believed_delta_after_it_was_seen, .timeout = 30) {
+  media::FormatOptions options = lease_of(2000);
+  options.delta_us = 150'000;
+  TestStore store(options);
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  u64 reclaimed = 0;
+  for (const bool again : {false, true}) {
+    LiveMember b(store, 3 + again);
+    cr_assert_eq(put_block(b, ns, 1 + again), 0);
+    const u64 joined = owner->stats().members_joined, dead = owner->stats().members_dead;
+    std::unique_ptr<LiveMember> next;
+    b.kill();
+    if (again) {
+      next = std::make_unique<LiveMember>(store, 5);
+      cr_assert_eq((*next)->slot(), b->slot());
+      cr_assert(within_ms(2000, [&] { return owner->stats().members_joined > joined; }));
+    } else {
+      cr_assert(within_ms(2000, [&] { return owner->stats().members_dead > dead; }));
+    }
+    wait_ms(50);
+    cr_expect_eq(owner->stats().extents_reclaimed, reclaimed, "again: %d", again);
+    cr_expect(within_ms(500, [&] { return owner->stats().extents_reclaimed > reclaimed; }),
+              "again: %d", again);
+    reclaimed = owner->stats().extents_reclaimed;
+  }
+  cr_assert_eq(owner->stats().extents_tainted, 0u);
+}
+
 Test(pool_failure, next_owner_knows_every_published_block, .timeout = 30) {
   TestStore store(lease_of(300));
   auto owner = std::make_unique<ServingOwner>(store, 1);

@@ -43,10 +43,12 @@ enum class Mutant : u16 {
   kCheckNotVerified,          // proto 9: payload checks are verified
   kReportForgetsPins,         // proto 11: pins are reported to a new owner
   kPinReportedByKey,          // proto 11: a reported pin names its publication, not just the key
+  kPinOutlivesHolder,         // proto 11: pins die with their holder's group
   kGraceBeforePins,           // proto 8: graces wait until pins are reported
   kDoubtDoneTwice,            // proto 12: a doubt that took effect does not take effect again
   kForeignExtentKept,         // proto 8: what the map gives to another leaves the hand
   kSlotReuseUnseen,           // proto 6: a newer incarnation proves the earlier ones QUIET
+  kQuietAtOnce,               // proto 6: QUIET is believed delta after its proof was seen
   kHoldsNotAnnounced,         // proto 8: HOLDS is on the medium before the first grant
   kPinsNotAnnounced,          // proto 8: PINS is on the medium before the first pin
   kActivateBeforeDrain,       // proto 7: the copied area is on the medium before it is activated

@@ -85,14 +85,15 @@ private:
     bool due = true;  // its doorbell rang, or it is new: its ring has not been found empty since
     u32 notice_sequence = 0;
     u64 told_death = 0, told_ns = 0;  // the dead incarnation that its notice names, and since when
+    u32 report_begun = 0;     // BEGINs of its reports: tells the pins of the last one from others
     std::vector<u32> named;   // extents its report has named so far
   };
   // A dead incarnation whose blocks are not free yet.
   struct Quarantine {
     u32 slot;
     u64 incarnation;  // or its tag, where the map alone remembers it
-    u64 until_ns;   // not before; ~0: only by a proof
-    bool quiet;
+    u64 until_ns;     // not before, without a proof
+    u64 quiet_at_ns;  // from when the proof of QUIET that was seen is believed; kNever: none was
     std::vector<u32> awaited;  // slots of its group whose members have not acknowledged
     bool group_known = true;
     u64 group = 0;
@@ -100,6 +101,7 @@ private:
     // helps, only time and taint.
     bool by_time = false;
   };
+  static constexpr u64 kNever = ~u64{0};
   struct Grace {
     u64 due_ns;
     u32 entry;
@@ -108,6 +110,8 @@ private:
   struct PinHold {
     u64 id;
     u64 until_ns;
+    u64 incarnation, group;  // of the holder
+    u32 report_begun;        // by it when it pinned, or pinned again
   };
   struct Response {
     PoolOffset at;
@@ -155,10 +159,11 @@ private:
   media::MessageStatus grant(u32 slot, const media::GrantBody &body, media::GrantAnswer &ret);
   media::MessageStatus pending(u32 slot, const media::PendingBody &body);
   media::MessageStatus remove(const media::RemoveBody &body);
-  media::MessageStatus pin(const u64 *key, u64 ttl_ms, media::PinAnswer &ret);
-  media::MessageStatus pin_reported(const media::ReportPinBody &body, media::PinAnswer &ret);
-  media::MessageStatus pin_entry(u32 entry, u64 ttl_ms, media::PinAnswer &ret);
-  void unpin(const media::UnpinBody &body);
+  media::MessageStatus pin(u32 slot, const u64 *key, u64 ttl_ms, media::PinAnswer &ret);
+  media::MessageStatus pin_reported(u32 slot, const media::ReportPinBody &body,
+                                    media::PinAnswer &ret);
+  media::MessageStatus pin_entry(u32 slot, u32 entry, u64 ttl_ms, media::PinAnswer &ret);
+  void unpin(u32 slot, const media::UnpinBody &body);
   void drop_pendings(u32 ns);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
@@ -202,6 +207,9 @@ private:
   u64 entry_bytes(const media::Entry &entry) const;
   u64 pinned_until(u32 entry);
   void forget_pins();
+  template <class Over>
+  void end_pins(Over &&over);
+  void end_pins_of_dead(const MemberState &dead);
 
   // members
   void watch_members();
@@ -212,6 +220,8 @@ private:
   bool said_quiet(u32 slot, u64 incarnation);
   void quarantine_strangers(u32 slot, bool quiet);
   void quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group);
+  u64 quiet_from_now() const;
+  void believe_quiet(u32 slot);
   static bool same_group(const Quarantine &death, const MemberState &peer);
   void meet(u32 slot, const media::MemberLine &line);
   void bury(u32 slot, bool quiet);

@@ -398,18 +398,19 @@ media::MessageStatus Owner<Env>::remove(const media::RemoveBody &body) {
 }
 
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::pin(const u64 *key, u64 ttl_ms, media::PinAnswer &ret) {
+media::MessageStatus Owner<Env>::pin(u32 slot, const u64 *key, u64 ttl_ms,
+                                     media::PinAnswer &ret) {
   const u32 number = index_.find(key).visible;
   if (number == kNoEntry || index_.entry(number).entry_state() == media::EntryState::kPending) {
     return media::MessageStatus::kAbsent;
   }
-  return pin_entry(number, ttl_ms, ret);
+  return pin_entry(slot, number, ttl_ms, ret);
 }
 
 // A pin protects bytes: the one of a report names its publication, which may be hidden by now while
 // another one has the key. Entries never move, but the index may have got another size.
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::pin_reported(const media::ReportPinBody &body,
+media::MessageStatus Owner<Env>::pin_reported(u32 slot, const media::ReportPinBody &body,
                                               media::PinAnswer &ret) {
   const auto names = [&](u32 n) {
     const media::Entry &e = index_.entry(n);
@@ -417,27 +418,29 @@ media::MessageStatus Owner<Env>::pin_reported(const media::ReportPinBody &body,
     return e.version == body.version && std::memcmp(e.key, body.key, sizeof e.key) == 0 &&
            state != media::EntryState::kEmpty && state != media::EntryState::kPending;
   };
-  if (env_.mutant(Mutant::kPinReportedByKey)) return pin(body.key, body.pin_ttl_ms, ret);
+  if (env_.mutant(Mutant::kPinReportedByKey)) return pin(slot, body.key, body.pin_ttl_ms, ret);
   if (body.entry < index_.count() && names(static_cast<u32>(body.entry))) {
-    return pin_entry(static_cast<u32>(body.entry), body.pin_ttl_ms, ret);
+    return pin_entry(slot, static_cast<u32>(body.entry), body.pin_ttl_ms, ret);
   }
   const IndexMirror::Found found = index_.find(body.key);
   for (u64 group : {found.group_first, found.group_second}) {
     for (u32 i = 0; i < media::kGroupLines; ++i) {
       const u32 n = static_cast<u32>(group * media::kGroupLines + i);
-      if (names(n)) return pin_entry(n, body.pin_ttl_ms, ret);
+      if (names(n)) return pin_entry(slot, n, body.pin_ttl_ms, ret);
     }
   }
   return media::MessageStatus::kAbsent;
 }
 
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::pin_entry(u32 number, u64 ttl_ms, media::PinAnswer &ret) {
+media::MessageStatus Owner<Env>::pin_entry(u32 slot, u32 number, u64 ttl_ms,
+                                           media::PinAnswer &ret) {
+  const MemberState &m = members_[slot];
   const u64 id = next_pin_++;
   const u64 now = env_.now_ns();
   std::vector<PinHold> &pins = pins_[number];
   std::erase_if(pins, [&](const PinHold &hold) { return hold.until_ns <= now; });
-  pins.push_back({id, now + ttl_ms * kMs});
+  pins.push_back({id, now + ttl_ms * kMs, m.incarnation, m.group, m.report_begun});
   index_.touch(number);
   ++stats_.pins;
   ret = {id, number, index_.entry(number).version};
@@ -525,10 +528,13 @@ void Owner<Env>::drop_pendings(u32 ns) {
 }
 
 template <PoolEnv Env>
-void Owner<Env>::unpin(const media::UnpinBody &body) {
+void Owner<Env>::unpin(u32 slot, const media::UnpinBody &body) {
   const auto found = pins_.find(static_cast<u32>(body.entry));
   if (found == pins_.end()) return;
-  std::erase_if(found->second, [&](const PinHold &hold) { return hold.id == body.pin; });
+  const u64 holder = members_[slot].incarnation;
+  std::erase_if(found->second, [&](const PinHold &hold) {
+    return hold.id == body.pin && hold.incarnation == holder;
+  });
   if (found->second.empty()) pins_.erase(found);
 }
 
@@ -548,6 +554,12 @@ void Owner<Env>::report_end(u32 slot) {
     }
   }
   m.named.clear();
+  // Pins that an earlier report named, or that were asked for before, and this one did not name:
+  // they were given back meanwhile. They are dropped now, and not at BEGIN: what is named again is
+  // pinned all the while.
+  end_pins([&](const PinHold &hold) {
+    return hold.incarnation == m.incarnation && hold.report_begun != m.report_begun;
+  });
   if (!m.reported) {
     m.reported = true;
     --reports_awaited_;

@@ -6,6 +6,7 @@ namespace kvpool::pool {
 
 inline constexpr u64 kLockProbeShare =
     8;  // a heartbeat quiet for lease / 8: is its lock still held?
+inline constexpr u64 kClockShare = 50;  // clocks' rates differ by less than twice 1 % (A7)
 
 // At activation: who lives, and who owes a report.
 template <PoolEnv Env>
@@ -111,9 +112,7 @@ void Owner<Env>::watch_members() {
         bury(slot, true);
       }
       m.given_up = false;
-      for (Quarantine &q : quarantine_) {
-        if (q.slot == slot) q.quiet = true;
-      }
+      believe_quiet(slot);
       continue;
     }
     if (m.incarnation != said.incarnation) {
@@ -124,9 +123,7 @@ void Owner<Env>::watch_members() {
         env_.mark("slot_taken_again");
         bury(slot, true);  // a newer incarnation proves the earlier ones QUIET
       }
-      for (Quarantine &q : quarantine_) {
-        if (q.slot == slot) q.quiet = true;
-      }
+      believe_quiet(slot);
       meet(slot, said);
       if (unread) quarantine_strangers(slot, true);
     } else if (m.life == Life::kLive) {
@@ -232,6 +229,7 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
   MemberState &m = members_[slot];
   m.life = Life::kDead;
   excuse(slot);
+  end_pins_of_dead(m);
   for (u32 i = 0; i < pendings_.size() && !env_.mutant(Mutant::kPendingOutlives);) {
     const u32 n = pendings_[i];
     if (index_.entry(n).version != m.incarnation) {
@@ -288,11 +286,28 @@ bool Owner<Env>::same_group(const Quarantine &death, const MemberState &peer) {
   return death.group_known ? peer.group == death.group : peer.group != 0;
 }
 
+// A process that is gone stores nothing more, but what it stored before is on the medium only delta
+// later: the last of it may have been stored just before its lock was found free, before its slot
+// was taken again, or before its host was switched off. By this host's clock, which may be fast.
+template <PoolEnv Env>
+u64 Owner<Env>::quiet_from_now() const {
+  const u64 delta = env_.mutant(Mutant::kQuietAtOnce) ? 0 : u64{geo_.delta_us} * 1000;
+  return env_.now_ns() + delta + delta / kClockShare;
+}
+
+template <PoolEnv Env>
+void Owner<Env>::believe_quiet(u32 slot) {
+  for (Quarantine &q : quarantine_) {
+    if (q.slot == slot && q.quiet_at_ns == kNever) q.quiet_at_ns = quiet_from_now();
+  }
+}
+
 // Awaits the word of the group.
 template <PoolEnv Env>
 void Owner<Env>::quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group) {
   const u64 over = env_.now_ns() + 2ull * geo_.lease_ms * kMs;
-  Quarantine q{slot, incarnation, over, quiet, {}, group_known, group};
+  const u64 quiet_at = quiet ? quiet_from_now() : kNever;
+  Quarantine q{slot, incarnation, over, quiet_at, {}, group_known, group};
   for (u32 s = 0; s < members_.size(); ++s) {
     const MemberState &peer = members_[s];
     if (!same_group(q, peer)) continue;
@@ -326,8 +341,11 @@ void Owner<Env>::run_quarantines() {
   if (look) reapers_read_ns_ = now;
   for (std::size_t i = 0; i < quarantine_.size();) {
     Quarantine &q = quarantine_[i];
-    if (look && !q.quiet && q.slot < members_.size()) q.quiet = said_quiet(q.slot, q.incarnation);
-    const bool by_proof = q.quiet && !q.by_time;
+    if (look && q.quiet_at_ns == kNever && q.slot < members_.size() &&
+        said_quiet(q.slot, q.incarnation)) {
+      q.quiet_at_ns = quiet_from_now();
+    }
+    const bool by_proof = now >= q.quiet_at_ns && !q.by_time;
     if ((!by_proof && now < q.until_ns) || !q.awaited.empty()) {
       ++i;
       continue;
