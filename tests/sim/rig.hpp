@@ -153,9 +153,6 @@ public:
   }
   bool calm() const { return calm_; }
   void expect_media_faults() { media_faults_ = true; }
-  // A clear whose line was stored in part when power was lost takes its namespace along
-  // (Documentation/status.md): what was published in it is out of reach until it is evicted.
-  void expect_torn_namespace() { torn_namespace_ = sim_.allows(Feature::kTornLines); }
   // Whoever lives there reads nothing and writes nothing from now on.
   void cut_link(u32 host);
   void expect_evictions() { owners_stats_lost_ = true; }
@@ -219,7 +216,6 @@ private:
   u32 falls_ = 0;
   bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
-  bool torn_namespace_ = false;
   bool settling_ = false;             // the work is done: no owner is suspected without a reason
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do
 };

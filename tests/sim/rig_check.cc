@@ -160,7 +160,7 @@ void Rig::read_everything(Actor &actor) {
     }
   }
   // Where lines went bad a whole namespace may be out of reach, until its blocks are evicted.
-  if (published != hits && !media_faults_ && !torn_namespace_) {
+  if (published != hits && !media_faults_) {
     sim_.fail("%llu entries are published, %llu keys are hits", ull(published), ull(hits));
   }
 }

@@ -69,7 +69,8 @@ struct alignas(64) GeometryA {
   u8 members_per_host;   // host_count * members_per_host <= kMaxMembers
   u8 standby_count;
   u8 width;              // devices a block is spread over at most
-  u16 namespace_lines;   // lines of the namespace table, a power of two; line 0 is never used
+  u16 namespace_lines;   // lines of the namespace table, a power of two; the first and the last are
+                         // no namespace's
   u16 request_lines;     // lines of a request ring
   u16 response_slots;    // slots of two lines of a response ring, a power of two
   u8 control_devices;    // 1 or 2: devices that hold control lines

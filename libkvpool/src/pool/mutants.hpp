@@ -59,6 +59,8 @@ enum class Mutant : u16 {
   kInsertLooksInOne,          // proto 10: an insert looks in both groups
   kVersionRepeats,            // proto 3: a version is unique to its publication
   kNsNotAcquired,             // proto 8: a lookup acquires the namespace's line
+  kNsWithoutSpare,            // proto 8: a line of the namespace table has a spare
+  kNsBeforeSpare,             // proto 8: the spare line is on the medium before the line is touched
   kGrantIgnoresEntries,       // proto 8: a block that an entry refers to is not free
   kReclaimUntainted,          // proto 8: reclaimed by time means tainted
   kAnswerIgnoresEpoch,        // proto 12: an answer carries the epoch of its owner

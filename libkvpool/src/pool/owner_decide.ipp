@@ -454,7 +454,7 @@ media::MessageStatus Owner<Env>::ns_open(const media::NsOpenBody &body, media::N
   std::memcpy(&word, body.fingerprint, sizeof word);
   const u32 lines = static_cast<u32>(ns_.size());
   u32 free_id = 0;
-  for (u32 probe = 0; probe + 1 < lines; ++probe) {
+  for (u32 probe = 0; probe < media::ns_probes(lines); ++probe) {
     const u32 id = media::ns_probe(word, probe, lines);
     const media::NamespaceLine &line = ns_[id];
     if ((line.flags & media::kNsUsed) && std::memcmp(line.fingerprint, body.fingerprint, 16) == 0) {

@@ -75,6 +75,9 @@ void Owner<Env>::scan_namespaces(PoolOffset base, u32 base_epoch) {
   ns_bytes_.assign(geo_.namespace_lines, 0);
   std::vector<Line> lines(kScanWindow);
   const auto good = std::make_unique<bool[]>(kScanWindow);
+  Line spare;
+  bool spare_good = false;
+  load_window(geo_.ns_line(base, geo_.ns_spare()), 1, &spare, &spare_good);
   for (u32 first = 0; first < geo_.namespace_lines; first += kScanWindow) {
     const u32 n = std::min<u32>(kScanWindow, geo_.namespace_lines - first);
     load_window(geo_.ns_line(base, first), n, lines.data(), good.get());
@@ -84,13 +87,19 @@ void Owner<Env>::scan_namespaces(PoolOffset base, u32 base_epoch) {
       if (!good[i] || !claims_.sealer().intact(lines[i], at, base_epoch)) {
         load_window(at, 1, &lines[i], &good[i]);  // torn while it was read? a second look
       }
-      if (good[i] && claims_.sealer().intact(lines[i], at, base_epoch)) {
+      const bool whole = good[i] && claims_.sealer().intact(lines[i], at, base_epoch);
+      if (id == geo_.ns_spare()) {
+        ns_[id].flags = media::kNsEmpty;
+      } else if (whole) {
         ns_[id] = media::from_line<media::NamespaceLine>(lines[i]);
+      } else if (spare_good && claims_.sealer().intact(spare, at, base_epoch)) {
+        env_.mark("scan_ns_from_spare");
+        ns_[id] = media::from_line<media::NamespaceLine>(spare);
       } else {
         env_.mark("scan_ns_unreadable");
         ns_[id].flags = 0;  // not empty: what stands behind it must still be found
       }
-      pen_.write_ns(id, ns_[id]);
+      pen_.fill_ns(id, ns_[id]);
     }
   }
   // Line 0 is no namespace's: see note_before_emptying().
