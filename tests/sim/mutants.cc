@@ -128,6 +128,8 @@ constexpr MutantInfo kMutants[] = {
      "a block that an entry refers to is not free", "pressure,reuse"},
     {pool::Mutant::kReclaimUntainted, "reclaim-untainted", "8", "reclaimed by time means tainted",
      "zombie"},
+    {pool::Mutant::kTaintEndsUnproven, "taint-ends-unproven", "8",
+     "a taint ends when its member is proven QUIET", "zombie"},
     {pool::Mutant::kAnswerIgnoresEpoch, "answer-ignores-epoch", "12",
      "an answer carries its owner's epoch", "handover,owner-faults"},
     {pool::Mutant::kAnswerIgnoresSequence, "answer-ignores-sequence", "12",

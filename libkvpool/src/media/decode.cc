@@ -278,12 +278,14 @@ bool print_map(Printer &p, const StoreView &view, PoolOffset at, u64 first_exten
       all = all && view.area_known && first_extent + i >= view.regions.extent_count();
       continue;
     }
-    p.field(name, "holder %u%s, tag 0x%x, class %u (%llu bytes), flags 0x%x%s%s%s, ns %u", r.holder,
+    p.field(name, "holder %u%s, tag 0x%x, class %u (%llu bytes), flags 0x%x%s%s%s, %s %u", r.holder,
             r.holder == kHolderOwner ? " (owner)" : r.holder == kHolderFormer ? " (former)" : "",
             r.tag, r.size_class, static_cast<ull>(class_bytes(r.size_class)), r.flags,
             (r.flags & kMapTainted) != 0 ? " tainted" : "",
             (r.flags & kMapRunHead) != 0 ? " run_head" : "",
-            (r.flags & kMapRunTail) != 0 ? " run_tail" : "", r.ns);
+            (r.flags & kMapRunTail) != 0 ? " run_tail" : "",
+            (r.flags & kMapTainted) != 0 ? "by slot" : "ns",
+            (r.flags & kMapTainted) != 0 && r.ns != 0 ? taint_slot(r.ns) : u32{r.ns});
   }
   return all;
 }

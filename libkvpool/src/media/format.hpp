@@ -223,9 +223,15 @@ struct MapRecord {
   u16 tag;        // low bits of the holder's incarnation
   u8 size_class;  // index into the class table; kClassRun; kClassNone for an unused extent
   u8 flags;       // kMap*
-  u16 ns;         // namespace it is reserved for; 0: any
+  u16 ns;         // namespace it is reserved for, 0: any; where tainted, by whom: taint_mark()
   friend bool operator==(const MapRecord &, const MapRecord &) = default;
 };
+// Whose stores may still come to a tainted extent: a member slot, and four bits of the incarnation.
+// 0: several members', or of an earlier life of the store.
+constexpr u16 taint_mark(u32 slot, u64 incarnation) {
+  return static_cast<u16>((slot + 1) | (incarnation >> 1 & 15) << 8);
+}
+constexpr u32 taint_slot(u16 mark) { return (mark & 255u) - 1; }
 inline constexpr u8 kClassNone = 62;
 inline constexpr u8 kClassRun = 63;
 

@@ -389,6 +389,7 @@ void Verifier::map_record(u32 extent, PoolOffset at, const MapRecord &record) {
   if (!cut && record.size_class != kClassNone && record.size_class != kClassRun) {
     found(Finding::kMapClass, at, "extent %u: class %u", extent, record.size_class);
   }
+  if ((record.flags & kMapTainted) != 0) return;  // `ns` says by whom
   if (record.ns != 0 && !ns_known(record.ns)) {
     found(Finding::kMapNamespace, at, "extent %u: namespace %u", extent, record.ns);
   }
@@ -579,7 +580,7 @@ void Verifier::entry_place(u64 number, const Entry &e, const BlockShape &shape) 
           n, extent, record.size_class, static_cast<ull>(shape.block_bytes()),
           static_cast<ull>(view_.regions.byte_of(address)));
   }
-  if (record.ns != 0 && record.ns != e.ns) {
+  if ((record.flags & kMapTainted) == 0 && record.ns != 0 && record.ns != e.ns) {
     found(Finding::kEntryNamespace, at, "entry %llu: extent %u is for namespace %u", n, extent,
           record.ns);
   }

@@ -63,6 +63,7 @@ enum class Mutant : u16 {
   kNsBeforeSpare,             // proto 8: the spare line is on the medium before the line is touched
   kGrantIgnoresEntries,       // proto 8: a block that an entry refers to is not free
   kReclaimUntainted,          // proto 8: reclaimed by time means tainted
+  kTaintEndsUnproven,         // proto 8: a taint ends when its member is proven QUIET
   kAnswerIgnoresEpoch,        // proto 12: an answer carries the epoch of its owner
   kAnswerIgnoresSequence,     // proto 12: an answer carries its request's sequence
   kTornAnswerAccepted,        // proto 12: an answer that does not verify is no answer

@@ -97,11 +97,17 @@ private:
     std::vector<u32> awaited;  // slots of its group whose members have not acknowledged
     bool group_known = true;
     u64 group = 0;
-    // One of its group was given up by time and may be in the middle of a shard: no proof of QUIET
-    // helps, only time and taint.
-    bool by_time = false;
+    // Those of its group who were given up by time and may be in the middle of a shard: no proof of
+    // QUIET helps, only time and taint.
+    std::vector<u16> late{};
   };
   static constexpr u64 kNever = ~u64{0};
+  // Who tainted extents, and whether it is known by now that no more stores of it can come.
+  struct Taint {
+    u16 mark;
+    u64 quiet_at_ns = kNever;
+    bool over = false;
+  };
   struct Grace {
     u64 due_ns;
     u32 entry;
@@ -172,7 +178,7 @@ private:
   bool overtaken(const media::PublishBody &body) const;
   void report_end(u32 slot);
   void return_extent(u32 slot, u32 extent);
-  void release(u32 extent, bool tainted);
+  void release(u32 extent, bool tainted, u16 mark = 0);
   bool others_hold(u32 slot) const;
   bool holds(u32 slot, u32 extent) const;
   bool has_ns(u32 id) const {
@@ -227,7 +233,12 @@ private:
   void bury(u32 slot, bool quiet);
   void check_death(u32 slot, u64 now);
   void run_quarantines();
-  void reclaim(u32 slot, u64 incarnation, bool tainted);
+  void reclaim(u32 slot, u64 incarnation, bool tainted, u16 mark);
+  void note_taint(u16 mark);
+  bool taint_over(u16 mark) const;
+  void add_taint(media::MapRecord &to, const media::MapRecord &of) const;
+  bool tainter_quiet(u16 mark);
+  void watch_taints();
   const Quarantine *unacknowledged(u32 slot) const;
   void repeat_deaths();
   void tell(u32 slot, u8 flags, u32 recall);
@@ -247,6 +258,7 @@ private:
   std::vector<u64> ns_bytes_;
   std::vector<MemberState> members_;
   std::vector<Quarantine> quarantine_;
+  std::vector<Taint> taints_;
   std::deque<Grace> grace_;          // in order of due_ns
   std::vector<Grace> grace_pinned_;  // over, but pinned
   std::unordered_map<u32, std::vector<PinHold>> pins_;  // by entry
@@ -271,8 +283,8 @@ private:
   u32 reports_awaited_ = 0;
   u32 pins_awaited_ = 0;
   u64 step_count_ = 0;
-  u64 last_request_ns_ = 0, last_watch_ns_ = 0, reapers_read_ns_ = 0, last_renew_ns_ = 0,
-      last_chores_ns_ = 0, last_all_ns_ = 0;
+  u64 last_request_ns_ = 0, last_watch_ns_ = 0, reapers_read_ns_ = 0, taints_watched_ns_ = 0,
+      last_renew_ns_ = 0, last_chores_ns_ = 0, last_all_ns_ = 0;
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;
   OwnerStats stats_;

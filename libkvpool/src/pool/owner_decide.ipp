@@ -267,14 +267,15 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
     return hope ? MessageStatus::kBusy : MessageStatus::kFull;
   }
   const MemberState &m = members_[slot];
-  const u8 taint = space_.at(extent).record.flags & media::kMapTainted;
-  media::MapRecord record{static_cast<u8>(slot), tag_of(m.incarnation), size_class, taint, 0};
+  const media::MapRecord fresh{static_cast<u8>(slot), tag_of(m.incarnation), size_class, 0, 0};
+  media::MapRecord record = fresh;
+  add_taint(record, space_.at(extent).record);
   if (run) {  // tails first: the head's record decides for the run
     for (u32 i = body.run_extents; i-- > 1;) {
-      media::MapRecord tail = record;
-      tail.flags = static_cast<u8>((space_.at(extent + i).record.flags & media::kMapTainted) |
-                                   media::kMapRunTail);
-      record.flags |= tail.flags & media::kMapTainted;
+      media::MapRecord tail = fresh;
+      tail.flags = media::kMapRunTail;
+      add_taint(tail, space_.at(extent + i).record);
+      add_taint(record, tail);
       set_map(extent + i, tail);
     }
     record.flags |= media::kMapRunHead;
@@ -320,26 +321,30 @@ void Owner<Env>::return_extent(u32 slot, u32 extent) {
 
 // The owner holds the extent again.
 template <PoolEnv Env>
-void Owner<Env>::release(u32 extent, bool tainted) {
-  media::MapRecord record = space_.at(extent).record;
-  if (record.flags & media::kMapRunTail) return;  // goes with its head
-  if (tainted) {
-    record.flags |= media::kMapTainted;
-    ++stats_.extents_tainted;
-  }
-  record.holder = media::kHolderOwner;
-  record.tag = 0;
+void Owner<Env>::release(u32 extent, bool tainted, u16 mark) {
+  const auto owned = [&](const media::MapRecord &was) {
+    media::MapRecord now = was;
+    now.holder = media::kHolderOwner;
+    now.tag = now.ns = 0;
+    now.flags &= static_cast<u8>(~media::kMapTainted);
+    add_taint(now, was);
+    if (tainted) add_taint(now, {.flags = media::kMapTainted, .ns = mark});
+    return now;
+  };
+  const media::MapRecord was = space_.at(extent).record;
+  if (was.flags & media::kMapRunTail) return;  // goes with its head
+  if (tainted) ++stats_.extents_tainted;
+  const media::MapRecord record = owned(was);
   if (record.flags & media::kMapRunHead) {
     const u32 length = space_.run_length(extent);
     const bool used = space_.at(extent).used > 0;
-    if (!used) return free_run(extent);
-    for (u32 i = 1; i < length; ++i) {
-      media::MapRecord tail = space_.at(extent + i).record;
-      tail.holder = media::kHolderOwner;
-      tail.tag = 0;
-      if (tainted) tail.flags |= media::kMapTainted;
-      set_map(extent + i, tail);
+    if (!used) {
+      for (u32 i = 0; tainted && i < length; ++i) {  // for free_run()
+        space_.set_record(extent + i, owned(space_.at(extent + i).record));
+      }
+      return free_run(extent);
     }
+    for (u32 i = 1; i < length; ++i) set_map(extent + i, owned(space_.at(extent + i).record));
   }
   set_map(extent, record);
 }

@@ -366,8 +366,9 @@ void Owner<Env>::free_run(u32 head) {
   const u32 length = space_.run_length(head);
   pen_.drain_strict();
   for (u32 i = 0; i < length; ++i) {
-    const u8 taint = space_.at(head + i).record.flags & media::kMapTainted;
-    set_map(head + i, {media::kHolderOwner, 0, media::kClassNone, taint, 0});
+    media::MapRecord free{media::kHolderOwner, 0, media::kClassNone, 0, 0};
+    add_taint(free, space_.at(head + i).record);
+    set_map(head + i, free);
   }
 }
 

@@ -21,6 +21,7 @@ int Owner<Env>::scan(const ClaimView &base, u64 index_groups, bool in_parts) {
   grace_.clear();
   grace_pinned_.clear();
   pins_.clear();
+  taints_.clear();
   pendings_.clear();
   grace_bytes_ = version_number_ = 0;
   run_first_ = run_length_ = 0;
@@ -129,6 +130,7 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
         ++stats_.unreadable_map_words;
         record = {media::kHolderFormer, 0, media::kClassNone, 0, 0};
       }
+      if (record.flags & media::kMapTainted) note_taint(record.ns);
       space_.set_record(i, record);
       pen_.write_map(i, record);
     }
@@ -154,7 +156,9 @@ void Owner<Env>::repair_runs() {
       if (in_run && record.holder == holder) continue;
       env_.mark("run_tail_repaired");
       const u8 waits = former ? media::kHolderFormer : media::kHolderOwner;
-      set_map(x, {waits, 0, media::kClassNone, 0, 0});
+      media::MapRecord alone{waits, 0, media::kClassNone, 0, 0};
+      add_taint(alone, record);
+      set_map(x, alone);
       in_run = false;
     } else {
       in_run = former = false;

@@ -38,6 +38,7 @@ int Owner<Env>::step() {
     last_chores_ns_ = now;
     run_graces();
     run_quarantines();
+    watch_taints();
     keep_free_ahead();
     empty_cleared();
     finish_batch();
