@@ -139,7 +139,7 @@ void dry_run(const Args &args, const std::string &address, kvpool_format_opts op
                     {"members_per_host", geo.members_per_host},
                     {"standbys", geo.standby_count},
                     {"width", geo.width},
-                    {"namespaces_max", geo.namespace_lines - 1},
+                    {"namespaces_max", geo.namespaces_max()},
                     {"extent_bytes", geo.extent_bytes()},
                     {"min_block_bytes", geo.min_block_bytes},
                     {"lease_ms", geo.lease_ms},
@@ -152,7 +152,7 @@ void dry_run(const Args &args, const std::string &address, kvpool_format_opts op
       "room for {} hosts of {} members, {} standby slots, {} namespaces; smallest block {}\n",
       address, there ? "formatted over an existing store" : "formatted",
       bytes_text(layout.regions.payload_bytes()), bytes_text(geo.pool_bytes()), geo.device_count,
-      geo.host_count, geo.members_per_host, geo.standby_count, geo.namespace_lines - 1,
+      geo.host_count, geo.members_per_host, geo.standby_count, geo.namespaces_max(),
       bytes_text(geo.min_block_bytes)));
 }
 

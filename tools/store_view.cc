@@ -187,7 +187,7 @@ std::vector<NsView> StoreView::namespaces() {
   std::vector<NsView> list;
   if (epoch_ == 0) return list;
   memory_->acquire(geometry_.ns_line(area_, 0), u64{geometry_.namespace_lines} * kLineBytes);
-  for (u32 id = 1; id < geometry_.namespace_lines; ++id) {
+  for (u32 id = 1; id <= geometry_.namespaces_max(); ++id) {
     Line line;
     if (!load(geometry_.ns_line(area_, id), epoch_, line)) continue;
     NsView ns;
@@ -340,7 +340,7 @@ Json store_summary(const std::string &address) {
   data["members_per_host"] = geo.members_per_host;
   data["standbys"] = geo.standby_count;
   data["width"] = geo.width;
-  data["namespaces_max"] = geo.namespace_lines - 1;
+  data["namespaces_max"] = geo.namespaces_max();
   data["extent_bytes"] = geo.extent_bytes();
   data["extents"] = view.regions().extent_count();
   data["min_block_bytes"] = geo.min_block_bytes;

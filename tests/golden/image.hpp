@@ -28,7 +28,7 @@ inline FormatOptions tiny_options(u32 devices = 1, u64 bytes = u64{6} << 20) {
   o.hosts = 1;
   o.members_per_host = 2;
   o.standbys = 2;
-  o.namespaces = 4;
+  o.namespaces = 8;
   o.min_block_bytes = 1 << 20;
   o.request_lines = 8;
   o.response_slots = 4;
@@ -151,8 +151,9 @@ public:
     ns.weight = 1;
     ns.epoch = 1;
     for (u32 i = 0; i < 16; ++i) ns.fingerprint[i] = static_cast<u8>(id + i);
-    std::strncpy(ns.name, name, sizeof(ns.name));
+    std::memcpy(ns.name, name, std::min(std::strlen(name), sizeof(ns.name)));
     put(geo().ns_line(area(), id), ns, epoch_);
+    line(geo().ns_line(area(), geo().ns_spare())) = line(geo().ns_line(area(), id));
   }
 
   void add_member(u32 slot) {

@@ -64,6 +64,13 @@ def damage_is_seen() -> bool:
     return True
 
 
+def torn_namespace_is_read_from_the_spare_line() -> bool:
+    devices = read_image.load_lines(IMAGE)
+    store = read_image.Store(devices)
+    devices[store.area_device][store.area_byte + 64 * (64 + 3) + 3] ^= 0x20
+    return read_image.Store(devices).listing()["namespaces"][3] == "another"
+
+
 def raw_files_are_read_too() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "device0"
@@ -75,7 +82,8 @@ def raw_files_are_read_too() -> bool:
     return good.returncode == 0 and bad.returncode == 4
 
 
-CHECKS = [listing_is_as_built, payload_is_as_built, damage_is_seen, raw_files_are_read_too]
+CHECKS = [listing_is_as_built, payload_is_as_built, damage_is_seen, torn_namespace_is_read_from_the_spare_line,
+          raw_files_are_read_too]
 failed = [check.__name__ for check in CHECKS if not check()]
 for name in failed:
     print(f"failed: {name}", file=sys.stderr)

@@ -43,6 +43,8 @@ struct RigOptions {
   u64 index_bytes = 0;        // blocks of this size the index is made for; 0: of block_bytes
   u32 stall_permille = 0;     // a store's put stops in its middle for longer than a quarantine
   u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing
+  u32 lasting_permille = 200;  // of the pins, those that would outlast the run
+  u32 falls = 0;              // so many writers at most are killed in the middle of a payload
   u64 rest_ns = 200'000;      // an idle owner sleeps this long at most
   u32 torn_permille = 200;    // of the stores of whole lines, those in two pieces (torn-lines)
   u32 forsake_permille = 0;   // a group's reserver is killed while the others write
@@ -91,6 +93,7 @@ struct Actor {
   bool standing_by = false;  // owner or standby: leaves last
   bool again = false;        // takes over once more without being suspicious
   bool doomed = false;       // killed, or about to be
+  bool fell = false;         // killed in the middle of a payload, and not started again yet
   bool cut_off = false;      // its host has lost its link
   u64 group = 0;
   u32 rank = 0;
@@ -150,9 +153,6 @@ public:
   }
   bool calm() const { return calm_; }
   void expect_media_faults() { media_faults_ = true; }
-  // A clear whose line was stored in part when power was lost takes its namespace along
-  // (Documentation/status.md): what was published in it is out of reach until it is evicted.
-  void expect_torn_namespace() { torn_namespace_ = sim_.allows(Feature::kTornLines); }
   // Whoever lives there reads nothing and writes nothing from now on.
   void cut_link(u32 host);
   void expect_evictions() { owners_stats_lost_ = true; }
@@ -213,9 +213,9 @@ private:
   std::map<u64, u64> removals_;       // calls of remove by key, whatever came of them
   bool cleared_ = false;
   u32 takeovers_ = 0;
+  u32 falls_ = 0;
   bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
-  bool torn_namespace_ = false;
   bool settling_ = false;             // the work is done: no owner is suspected without a reason
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do
 };

@@ -160,7 +160,7 @@ void Rig::read_everything(Actor &actor) {
     }
   }
   // Where lines went bad a whole namespace may be out of reach, until its blocks are evicted.
-  if (published != hits && !media_faults_ && !torn_namespace_) {
+  if (published != hits && !media_faults_) {
     sim_.fail("%llu entries are published, %llu keys are hits", ull(published), ull(hits));
   }
 }
@@ -215,6 +215,10 @@ void Rig::closer(Actor &actor) {
     text = space_text();
   } while (!text.empty() && sim_.now() - start < bound);
   if (!text.empty()) sim_.fail("not settled long after the last call: %s", text.c_str());
+  start = sim_.now();
+  const auto pinned = [this] { return serving_owner() ? serving_owner()->pinned() : 0; };
+  while (pinned() != 0 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);
+  if (pinned() != 0) sim_.fail("%llu blocks are pinned by nobody", ull(pinned()));
   read_everything(actor);
   start = sim_.now();
   while (owners_serving() > 1 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);

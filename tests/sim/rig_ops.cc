@@ -113,6 +113,14 @@ int Rig::put(Actor &actor, u64 key) {
       sim_.pause(actor.process, sim_.rng().between(lease / 2, 5 * lease));
       sim_.yield();
     }
+    if (falls_ < options_.falls && !actor.standing_by && sim_.allows(Feature::kKill) &&
+        sim_.rng().chance(15)) {
+      SIM_MARK("writer killed in the middle of its payload");
+      ++falls_;
+      disturb(actor);
+      actor.doomed = actor.fell = true;
+      sim_.kill_after(actor.process, 1 + sim_.rng().below(4));
+    }
     const Line line = payload_line(key, nonce, i);
     mem.stream_lines(payload_at(session, block.address, i), &line, 1, nullptr, 0);
     lateness_[nonce] = std::max(lateness_[nonce], sim_.now() - actor.renewed_at);
@@ -274,11 +282,13 @@ int Rig::hold_pinned(Actor &actor, u64 key) {
   if (err) return err;
   if (hit.presence != pool::Presence::kHit) return -ENOENT;
   pool::Pin pin{};
-  const u32 ttl_ms = static_cast<u32>(sim_.rng().between(5, 30));
+  // Some would outlast everything if they were forgotten.
+  const u32 about_ms = static_cast<u32>(sim_.rng().between(5, 30));
+  const u32 ttl_ms = sim_.rng().chance(options_.lasting_permille) ? 600'000 : about_ms;
   err = member.pin(hit, wanted, ttl_ms, actor.env->now_ns() + options_.call_ns, pin);
   if (err) return err;
   SIM_MARK("block pinned");
-  actor.env->sleep_ns(sim_.rng().below(u64{ttl_ms} * 1'200'000));
+  actor.env->sleep_ns(sim_.rng().below(u64{about_ms} * 1'200'000));
   std::vector<Line> copy;
   const bool before = actor.env->now_ns() <= pin.expiry_ns && member.alive();
   dawdle(actor);

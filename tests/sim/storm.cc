@@ -205,6 +205,19 @@ void strike_at(Rig &rig, const char *mark) {
   sim.crash_host_after(owner->process, 1 + sim.rng().below(name == "spill" ? 6 : 14));
 }
 
+// Whoever was killed in the middle of a payload is started again at once.
+void start_fallen(Rig &rig) {
+  while (!rig.calm()) {
+    rig.sim().sleep_true(50'000);
+    for (std::size_t i = 0; i < rig.actors().size(); ++i) {
+      Actor &actor = *rig.actors()[i];
+      if (!actor.fell || rig.sim().alive(actor.process)) continue;
+      actor.fell = false;
+      restart(rig, actor);
+    }
+  }
+}
+
 // Swarm: a quarter of the runs does without some kinds of operation, so that what needs their
 // absence is met. Its own chance: what else a seed means does not hang on it.
 void leave_out_operations(RigOptions &rig, u64 seed) {
@@ -238,6 +251,9 @@ void run_storm(Sim &sim, Storm storm) {
   rig.spawn_closer();
   if (storm.crash_at_marks) {
     sim.on_mark([&rig](const char *mark) { strike_at(rig, mark); });
+  }
+  if (storm.rig.falls > 0) {
+    sim.spawn(sim.add_nemesis("starter"), "starter", [&rig] { start_fallen(rig); }, true);
   }
   if (storm.strikes > 0) {
     sim.spawn(sim.add_nemesis("nemesis"), "nemesis", [&rig, &storm] { nemesis(rig, storm); }, true);
@@ -344,6 +360,15 @@ void handover_storm(Sim &sim) {
                           .put = 45, .get = 30, .remove = 5, .pin = 5, .idle = 15},
                   .members = 3, .ops = 30, .standbys = 2, .pause_members = true,
                   .pause_owner = true, .strikes = 4});
+}
+
+// Writers are killed in the middle of a payload and their slots taken again at once, while what
+// they stored is long under way.
+void restart_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.extents = 2, .block_bytes = 1 << 20, .payload_lines = 16,
+                          .delta_us = 8'000, .grace_us = 300, .keys = 12, .falls = 12, .put = 75,
+                          .get = 25, .remove = 0, .pending = 0, .idle = 0},
+                  .members = 4, .ops = 30, .strikes = 0});
 }
 
 // The owner stops again and again in the middle of its work, never for long.
@@ -516,6 +541,7 @@ constexpr Scenario kStorms[] = {
     {"index-growth", "an index outgrown while members put and owners fail", index_growth_storm, 3},
     {"member-faults", "members are killed, or stopped for longer than their lease", member_faults,
      4},
+    {"restarts", "members are killed and their slots taken again at once", restart_storm, 2},
     {"owner-faults", "owners are killed or stopped, a standby takes over", owner_faults, 5},
     {"doubt", "a full store whose owners change: publications in doubt", doubt_storm, 4},
     {"reuse", "slow readers of blocks that are soon another key's", reuse_storm, 4},

@@ -68,6 +68,11 @@ Test(media_decode, every_kind_of_line) {
   expect_line(image, g.region_line(image.area(), 0), LineKind::kRegionHead, "state: used");
   expect_line(image, g.region_line(image.area(), 1), LineKind::kRegionPlaces, "place[0]: data");
   expect_line(image, g.ns_line(image.area(), 1), LineKind::kNamespace, "name: golden-model");
+  const PoolOffset spare = g.ns_line(image.area(), g.ns_spare());
+  expect_line(image, spare, LineKind::kNamespace, "spare line of: 3");
+  image.line(spare) = image.line(g.ns_line(image.area(), 1));
+  expect_line(image, spare, LineKind::kNamespace, "spare line of: 1");
+  expect_line(image, spare, LineKind::kNamespace, "seal: verifies");
   expect_line(image, g.map_line(image.area(), 0), LineKind::kMap, "extent 0: holder 255 (owner)");
 }
 

@@ -188,6 +188,12 @@ std::vector<Damage> area_damages() {
                             [](RegionPlaces &p) { p.place[0].data_page = 1; });
        }},
       {F::kNsLine, [](Image &i) { flip(i, i.geo().ns_line(i.area(), 2)); }},
+      {F::kNsTorn,
+       [](Image &i) {  // what an owner's crash leaves between two pieces of a line
+         const PoolOffset at = i.geo().ns_line(i.area(), 2);
+         i.line(i.geo().ns_line(i.area(), i.geo().ns_spare())) = i.line(at);
+         flip(i, at);
+       }},
       {F::kNsField,
        [](Image &i) {
          edit<NamespaceLine>(i, i.geo().ns_line(i.area(), 2), i.epoch(),

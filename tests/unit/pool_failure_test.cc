@@ -117,6 +117,42 @@ Test(pool_failure, put_of_a_dead_member_is_untried, .timeout = 30) {
   cr_expect_eq(block.status, store::BlockStatus::kUntried, "%d", static_cast<int>(block.status));
 }
 
+// Guards: what a member given up by time had held stayed tainted for ever, whatever became of it.
+Test(pool_failure, taint_ends_with_a_proof, .timeout = 60) {
+  TestStore store(lease_of(300));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), back(store, 3), lost(store, 4);
+  const pool::NsRef ns = open_ns(a);
+  const auto tainted = [&](ServingOwner &by) {
+    u32 count = 0;
+    for (u32 x = 0; x < by->space().count(); ++x) {
+      count += (by->space().at(x).record.flags & media::kMapTainted) != 0;
+    }
+    return count;
+  };
+  cr_assert_eq(put_block(back, ns, 1), 0);
+  cr_assert_eq(put_block(lost, ns, 2), 0);
+  back.freeze(true);
+  lost.freeze(true);
+  cr_assert(all_extents_free(**owner, store.geometry().member_count(), 5000));
+  cr_assert_eq(tainted(*owner), 2u);
+  cr_assert_eq(back->rejoin(), 0);
+  back.freeze(false);
+  cr_expect(within_ms(2000, [&] { return tainted(*owner) == 1; }), "it joined anew");
+  wait_ms(100);
+  cr_expect_eq(tainted(*owner), 1u);
+  owner->stop();
+  ServingOwner next(store, 5);  // whose taint it is stands on the medium
+  fence(store, lost->slot(), lost->incarnation() ^ 2);
+  wait_ms(150);
+  cr_expect_eq(tainted(next), 1u, "another incarnation was fenced");
+  fence(store, lost->slot(), lost->incarnation());
+  cr_expect(within_ms(2000, [&] { return tainted(next) == 0; }), "it was fenced");
+  cr_assert_eq(put_block(a, ns, 3), 0);
+  const pool::Hit old = look(a, ns, 1);
+  cr_expect(old.presence == pool::Presence::kHit);
+}
+
 // A host that is lost for ever keeps its locks, as far as anybody else can see.
 Test(pool_failure, fenced_member_is_quiet_before_and_after_the_verdict, .timeout = 30) {
   TestStore store(lease_of(1000));
@@ -139,6 +175,38 @@ Test(pool_failure, fenced_member_is_quiet_before_and_after_the_verdict, .timeout
   cr_assert(all_extents_free(*owner, store.geometry().member_count(), 1500), "not after 2 L");
   cr_assert_eq(owner->stats().extents_tainted, 0u, "a fenced host is QUIET: no taint");
   cr_assert(look(a, ns, 2).presence == pool::Presence::kHit, "what was published stays");
+}
+
+// Guards: what a killed process stored last could arrive in a block that was another's by then: a
+// free lock, or another member in the slot, was believed at once.
+Test(pool_failure, quiet_is_believed_delta_after_it_was_seen, .timeout = 30) {
+  media::FormatOptions options = lease_of(2000);
+  options.delta_us = 150'000;
+  TestStore store(options);
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  u64 reclaimed = 0;
+  for (const bool again : {false, true}) {
+    LiveMember b(store, 3 + again);
+    cr_assert_eq(put_block(b, ns, 1 + again), 0);
+    const u64 joined = owner->stats().members_joined, dead = owner->stats().members_dead;
+    std::unique_ptr<LiveMember> next;
+    b.kill();
+    if (again) {
+      next = std::make_unique<LiveMember>(store, 5);
+      cr_assert_eq((*next)->slot(), b->slot());
+      cr_assert(within_ms(2000, [&] { return owner->stats().members_joined > joined; }));
+    } else {
+      cr_assert(within_ms(2000, [&] { return owner->stats().members_dead > dead; }));
+    }
+    wait_ms(50);
+    cr_expect_eq(owner->stats().extents_reclaimed, reclaimed, "again: %d", again);
+    cr_expect(within_ms(500, [&] { return owner->stats().extents_reclaimed > reclaimed; }),
+              "again: %d", again);
+    reclaimed = owner->stats().extents_reclaimed;
+  }
+  cr_assert_eq(owner->stats().extents_tainted, 0u);
 }
 
 Test(pool_failure, next_owner_knows_every_published_block, .timeout = 30) {

@@ -489,3 +489,36 @@ Test(pool_recovery, take_over_keeps_one_entry_of_a_key, .timeout = 30) {
 Test(pool_recovery, take_over_keeps_one_entry_of_a_key_over_both_groups, .timeout = 30) {
   find_twins(media::kGroupLines);
 }
+
+// Guards: where lines are stored in pieces, an owner that died in the middle of a clear left a line
+// that nobody could read, and its namespace was lost; one made anew had the first epoch's keys.
+Test(pool_recovery, line_of_a_namespace_stored_in_part_is_restored, .timeout = 30) {
+  TestStore store(lease_of(1000));
+  const media::Geometry &geo = store.geometry();
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef other = open_ns(a, 2), ns = open_ns(a, 1, 1 << 20);
+  cr_assert_eq(put_block(a, other, 5), 0);
+  media::NsAnswer answer{};
+  cr_assert_eq(a->ns_control(ns.id, ns.epoch, media::NsOp::kClear, a.in(1000), answer), 0);
+  owner->stop();
+  for (const u32 id : {u32{ns.id}, u32{other.id}}) {
+    const PoolOffset at = geo.ns_line(a->session()->area, id);
+    Line line;
+    store.memory().acquire(at, kLineBytes);
+    cr_assert(store.memory().load_line(at, line));
+    line.w[3] ^= 1;  // of a store before
+    store.memory().publish_line(at, line);
+    store.memory().drain_strict(&at, 1);
+  }
+  ServingOwner next(store, 3);
+  const pool::NsRef now = open_ns(a, 1);
+  cr_expect_eq(now.id, ns.id);
+  cr_expect_eq(now.epoch, answer.epoch);
+  media::NamespaceLine line{};
+  cr_assert_eq(a->read_ns(now.id, line), 0);
+  cr_expect_eq(line.quota_bytes, 1u << 20);
+  // The spare line has what was written last, and nothing else.
+  cr_assert_eq(a->read_ns(other.id, line), 0);
+  cr_expect_eq(line.flags, 0u);
+}

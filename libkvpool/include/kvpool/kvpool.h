@@ -642,7 +642,7 @@ struct kvpool_pin_opts {
 KVPOOL_API int kvpool_pin(struct kvpool_ns *ns, const struct kvpool_key *keys, size_t n,
                           const struct kvpool_pin_opts *opts, struct kvpool_ticket *ret_tickets);
 
-/* Ends pins. Never fails; what cannot be told to the owner ends with its time. */
+/* Ends pins. Never fails; what cannot be told to the owner now is told later. */
 KVPOOL_API void kvpool_unpin(struct kvpool_ctx *ctx, const struct kvpool_ticket *tickets, size_t n);
 
 /* 1 when the bytes that `ticket` pins have been safe until now; 0 when they may not have been. */

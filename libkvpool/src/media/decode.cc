@@ -278,12 +278,14 @@ bool print_map(Printer &p, const StoreView &view, PoolOffset at, u64 first_exten
       all = all && view.area_known && first_extent + i >= view.regions.extent_count();
       continue;
     }
-    p.field(name, "holder %u%s, tag 0x%x, class %u (%llu bytes), flags 0x%x%s%s%s, ns %u", r.holder,
+    p.field(name, "holder %u%s, tag 0x%x, class %u (%llu bytes), flags 0x%x%s%s%s, %s %u", r.holder,
             r.holder == kHolderOwner ? " (owner)" : r.holder == kHolderFormer ? " (former)" : "",
             r.tag, r.size_class, static_cast<ull>(class_bytes(r.size_class)), r.flags,
             (r.flags & kMapTainted) != 0 ? " tainted" : "",
             (r.flags & kMapRunHead) != 0 ? " run_head" : "",
-            (r.flags & kMapRunTail) != 0 ? " run_tail" : "", r.ns);
+            (r.flags & kMapRunTail) != 0 ? " run_tail" : "",
+            (r.flags & kMapTainted) != 0 ? "by slot" : "ns",
+            (r.flags & kMapTainted) != 0 && r.ns != 0 ? taint_slot(r.ns) : u32{r.ns});
   }
   return all;
 }
@@ -465,6 +467,15 @@ u32 area_epoch(const StoreView &view, const LinePlace &place) {
   return claim.claimed != claim.active ? claim.claimed : 0;  // a candidate may be filling it
 }
 
+// The line of the table that the content of the spare line is sealed for.
+u64 spare_of(const Geometry &g, const Sealer &sealer, const LinePlace &place, const Line &line,
+             u32 epoch) {
+  const PoolOffset area = g.area_at(place.area_slot, place.area_which);
+  u32 id = 0;
+  while (id < g.ns_spare() && !sealer.intact(line, g.ns_line(area, id), epoch)) ++id;
+  return id;
+}
+
 }  // namespace
 
 const char *line_kind_name(LineKind kind) { return kKinds[static_cast<u32>(kind)].name; }
@@ -506,6 +517,10 @@ DecodedLine decode_line(const StoreView &view, PoolOffset at, const Line &line) 
   } else {
     decoded.verifies = !kind.sealed || sealer.intact(line, at, epoch);
   }
+  const bool spare = place.kind == LineKind::kNamespace && place.n == g.ns_spare();
+  const u64 home = spare ? spare_of(g, sealer, place, line, epoch) : place.n;
+  const bool sealed_as = home != place.n;
+  decoded.verifies |= sealed_as;
   if (kind.sealed && !decoded.verifies) {
     p.field("seal", "%s", line == Line{} ? "does not verify: the line was never written"
                           : decoded.epoch_known
@@ -528,7 +543,7 @@ DecodedLine decode_line(const StoreView &view, PoolOffset at, const Line &line) 
       p.number("member slot", place.i);
       p.number("standby slot", place.j);
       break;
-    case LineKind::kNamespace: p.number("namespace", place.n); break;
+    case LineKind::kNamespace: p.number(sealed_as ? "spare line of" : "namespace", home); break;
     case LineKind::kEntry: p.number("entry", place.n); break;
     case LineKind::kStrip:
       p.field("covers", "unit %u of extent %llu", place.i, static_cast<ull>(place.n));

@@ -69,7 +69,8 @@ struct alignas(64) GeometryA {
   u8 members_per_host;   // host_count * members_per_host <= kMaxMembers
   u8 standby_count;
   u8 width;              // devices a block is spread over at most
-  u16 namespace_lines;   // lines of the namespace table, a power of two; line 0 is never used
+  u16 namespace_lines;   // lines of the namespace table, a power of two; the first and the last are
+                         // no namespace's
   u16 request_lines;     // lines of a request ring
   u16 response_slots;    // slots of two lines of a response ring, a power of two
   u8 control_devices;    // 1 or 2: devices that hold control lines
@@ -222,9 +223,15 @@ struct MapRecord {
   u16 tag;        // low bits of the holder's incarnation
   u8 size_class;  // index into the class table; kClassRun; kClassNone for an unused extent
   u8 flags;       // kMap*
-  u16 ns;         // namespace it is reserved for; 0: any
+  u16 ns;         // namespace it is reserved for, 0: any; where tainted, by whom: taint_mark()
   friend bool operator==(const MapRecord &, const MapRecord &) = default;
 };
+// Whose stores may still come to a tainted extent: a member slot, and four bits of the incarnation.
+// 0: several members', or of an earlier life of the store.
+constexpr u16 taint_mark(u32 slot, u64 incarnation) {
+  return static_cast<u16>((slot + 1) | (incarnation >> 1 & 15) << 8);
+}
+constexpr u32 taint_slot(u16 mark) { return (mark & 255u) - 1; }
 inline constexpr u8 kClassNone = 62;
 inline constexpr u8 kClassRun = 63;
 

@@ -20,10 +20,11 @@ constexpr u64 second_group(const u64 *key, u64 groups) {
 }
 
 // The id of a namespace is the place of its line in the table of `lines` lines (a power of two):
-// the first free one from where its fingerprint's first word points. Line 0 is never used: id 0 is
-// none.
+// the first free one from where its fingerprint's first word points. Neither line 0, since id 0 is
+// none, nor the last one, the spare line, is a namespace's.
+constexpr u32 ns_probes(u32 lines) { return lines - 2; }
 constexpr u32 ns_probe(u64 fingerprint_word, u32 probe, u32 lines) {
-  return 1 + static_cast<u32>((fingerprint_word + probe) % (lines - 1));
+  return 1 + static_cast<u32>((fingerprint_word + probe) % ns_probes(lines));
 }
 
 }  // namespace kvpool::media

@@ -13,6 +13,7 @@
 
 #include "media/classes.hpp"
 #include "media/format.hpp"
+#include "media/index_hash.hpp"
 
 namespace kvpool::media {
 
@@ -234,6 +235,10 @@ struct Geometry {
   constexpr PoolOffset ns_line(PoolOffset area, u32 id) const {
     return area + (kRegionTableLines + u64{id}) * kLineBytes;
   }
+  // The spare line, the last one of the table, holds what was written last to any other line of it,
+  // sealed for its place there: where a line was stored in part only, this one has the whole.
+  constexpr u32 ns_spare() const { return namespace_lines - 1u; }
+  constexpr u32 namespaces_max() const { return ns_probes(namespace_lines); }
   constexpr PoolOffset map_line(PoolOffset area, u64 i) const {
     return area + (kRegionTableLines + u64{namespace_lines} + i) * kLineBytes;
   }

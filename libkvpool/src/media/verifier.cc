@@ -93,6 +93,7 @@ private:
   void mailboxes();
   void message(PoolOffset at, Finding finding, u32 member, bool answer);
   void namespaces();
+  bool spare_of(u32 id, NamespaceLine &ret_ns);
   void extent_map();
   void map_record(u32 extent, PoolOffset at, const MapRecord &record);
   void map_runs();
@@ -319,6 +320,17 @@ void Verifier::mailboxes() {
 
 // ---- namespaces and extent map
 
+// What an owner's crash left in part stands whole in the spare line, sealed for its own place.
+bool Verifier::spare_of(u32 id, NamespaceLine &ret_ns) {
+  Line line{};
+  const PoolOffset at = geo().ns_line(area_, geo().ns_spare());
+  ++report_.lines_read;
+  if (!reader_.inside(at) || !reader_.read_line(at, line)) return false;
+  if (!sealer_.intact(line, geo().ns_line(area_, id), epoch_)) return false;
+  ret_ns = from_line<NamespaceLine>(line);
+  return true;
+}
+
 void Verifier::namespaces() {
   struct Name {
     u8 fingerprint[16];
@@ -326,13 +338,14 @@ void Verifier::namespaces() {
   };
   std::vector<Name> names;
   ns_used_.assign(geo().namespace_lines, 0);
-  for (u32 id = 1; id < geo().namespace_lines; ++id) {
+  for (u32 id = 1; id <= geo().namespaces_max(); ++id) {
     NamespaceLine ns{};
     const PoolOffset at = geo().ns_line(area_, id);
     if (look(at, epoch_, ns) != Look::kIntact) {
+      const bool spare = spare_of(id, ns);
+      found(spare ? Finding::kNsTorn : Finding::kNsLine, at, "namespace %u", id);
       ns_used_[id] = 2;
-      found(Finding::kNsLine, at, "namespace %u", id);
-      continue;
+      if (!spare) continue;
     }
     const bool used = (ns.flags & kNsUsed) != 0, empty = (ns.flags & kNsEmpty) != 0;
     if (used && empty) found(Finding::kNsField, at, "namespace %u: flags 0x%x", id, ns.flags);
@@ -376,6 +389,7 @@ void Verifier::map_record(u32 extent, PoolOffset at, const MapRecord &record) {
   if (!cut && record.size_class != kClassNone && record.size_class != kClassRun) {
     found(Finding::kMapClass, at, "extent %u: class %u", extent, record.size_class);
   }
+  if ((record.flags & kMapTainted) != 0) return;  // `ns` says by whom
   if (record.ns != 0 && !ns_known(record.ns)) {
     found(Finding::kMapNamespace, at, "extent %u: namespace %u", extent, record.ns);
   }
@@ -468,7 +482,7 @@ bool Verifier::entry_fields(u64 number, const Entry &e) {
   const PoolOffset at = entry_at(number);
   const auto n = static_cast<ull>(number);
   const bool pending = e.entry_state() == EntryState::kPending;
-  const bool in_table = e.ns != 0 && e.ns < geo().namespace_lines;
+  const bool in_table = e.ns != 0 && e.ns <= geo().namespaces_max();
   if (!in_table || (visible(e) && !ns_known(e))) {
     found(Finding::kEntryNamespace, at, "entry %llu: namespace %u", n, e.ns);
   }
@@ -524,7 +538,7 @@ void Verifier::refresh_record(u32 extent) {
 
 // Whether the namespace is used, or may be; one made since the table was read counts.
 bool Verifier::ns_known(u32 id) {
-  if (id == 0 || id >= geo().namespace_lines) return false;
+  if (id == 0 || id > geo().namespaces_max()) return false;
   if (ns_used_[id] == 1 || ns_used_[id] == 2) return true;
   NamespaceLine ns{};
   if (look(geo().ns_line(area_, id), epoch_, ns) != Look::kIntact) return true;
@@ -566,7 +580,7 @@ void Verifier::entry_place(u64 number, const Entry &e, const BlockShape &shape) 
           n, extent, record.size_class, static_cast<ull>(shape.block_bytes()),
           static_cast<ull>(view_.regions.byte_of(address)));
   }
-  if (record.ns != 0 && record.ns != e.ns) {
+  if ((record.flags & kMapTainted) == 0 && record.ns != 0 && record.ns != e.ns) {
     found(Finding::kEntryNamespace, at, "entry %llu: extent %u is for namespace %u", n, extent,
           record.ns);
   }

@@ -54,8 +54,25 @@ public:
     env_.memory().publish_word(at, sealer_.pack_map(record, at, epoch_));
     last_ = PoolOffset::from_raw(at.raw() & ~(kLineBytes - 1));
   }
-  void write_ns(u32 id, const media::NamespaceLine &line) {
+  // Of an area that is being filled.
+  void fill_ns(u32 id, const media::NamespaceLine &line) {
     write_line(geo_.ns_line(area_, id), media::to_line(line));
+  }
+  // proto 8: more than a word of the line changes, so where lines are stored in pieces it may be
+  // left in part. The spare line holds the whole, sealed for this place, before the line is
+  // touched, and until it is on the medium.
+  void write_ns(u32 id, const media::NamespaceLine &content) {
+    const PoolOffset at = geo_.ns_line(area_, id), spare = geo_.ns_line(area_, geo_.ns_spare());
+    Line line = media::to_line(content);
+    sealer_.seal(line, at, epoch_);
+    drain_strict();  // what the spare line stood for
+    if (!env_.mutant(Mutant::kNsWithoutSpare)) {
+      env_.memory().publish_line(spare, line);
+      last_ = spare;
+      if (!env_.mutant(Mutant::kNsBeforeSpare)) drain_strict();
+    }
+    env_.memory().publish_line(at, line);
+    last_ = at;
   }
 
   bool dirty() const { return last_ != kNoOffset; }

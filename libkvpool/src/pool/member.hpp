@@ -109,7 +109,11 @@ public:
   // version 0: any. -ENOENT, -ESTALE when another version is there by now.
   int remove(const Key &key, u64 version, u64 deadline);
   int pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, Pin &ret_pin);
+  // Ends a pin. What cannot be told to the owner now is told at a later tick.
   void unpin(const Pin &pin);
+  // Whether the block of a pin that has time left went nevertheless: its entry turned out bad, and
+  // an owner said so when the pin was reported.
+  bool pin_lost(const Pin &pin);
   int ns_open(const media::NsOpenBody &body, u64 deadline, media::NsAnswer &ret_answer);
   int ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline, media::NsAnswer &ret_answer);
   // An empty request: the round trip alone, with or without accept (benchmarks).
@@ -189,7 +193,8 @@ private:
   void post_publication(Publication &publication);
   u32 post_some(Publication *publications, u32 count);
   void flush_touches();
-  void post_unpin(const media::UnpinBody &body);
+  void drop_pin(const HeldPin &pin);
+  void flush_unpins();
   bool pump();
   bool accept_answered();
   void settle(Request &request);
@@ -241,6 +246,9 @@ private:
   bool owner_lost_ = false;
   u64 owner_checked_ns_ = 0;
   std::vector<HeldPin> pins_;
+  std::vector<HeldPin> lost_pins_;     // whose block is gone, until they are given back or over
+  std::atomic<u32> lost_pin_count_{0};
+  std::vector<media::UnpinBody> unpins_;  // to be told to the owner of bound_epoch_
   u32 notice_sequence_ = 0;
   std::vector<u64> dead_peers_;
   std::vector<u64> met_reservers_;  // in this incarnation's life

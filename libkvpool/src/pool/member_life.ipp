@@ -63,6 +63,9 @@ int Member<Env>::rejoin() {
   doubts_.clear();
   hand_.clear();
   pins_.clear();
+  lost_pins_.clear();
+  lost_pin_count_.store(0, std::memory_order_relaxed);
+  unpins_.clear();
   touched_count_ = 0;
   met_reservers_.clear();
   bound_ = owner_lost_ = false;
@@ -160,8 +163,10 @@ int Member<Env>::report(const Session &session, u64 deadline) {
   owner_lost_ = false;
   if (!mailbox_.bound_to(lease_.incarnation(), session.epoch)) {
     mailbox_.bind(slot_, lease_.incarnation(), session);
-  } else if (int err = drain_answers(deadline)) {
-    return err;  // positions never restart within an epoch: an earlier try is finished first
+  } else {
+    env_.mark("report_again");
+    // Positions never restart within an epoch: an earlier try is finished first.
+    if (int err = drain_answers(deadline)) return err;
   }
   if (lease_.flags() != 0) {
     env_.mark("report");
@@ -226,7 +231,9 @@ int Member<Env>::report_stream(u64 deadline) {
     }
   }
   const u64 now = env_.now_ns();
-  std::erase_if(pins_, [&](const HeldPin &pin) { return pin.expiry_ns <= now; });
+  const auto over = [now](const HeldPin &pin) { return pin.expiry_ns <= now; };
+  std::erase_if(pins_, over);
+  std::vector<HeldPin> gone;
   for (HeldPin &pin : pins_) {
     if (env_.mutant(Mutant::kReportForgetsPins)) break;
     media::ReportPinBody body{};
@@ -241,7 +248,8 @@ int Member<Env>::report_stream(u64 deadline) {
       pin.id = got.pin;
       pin.entry = got.entry;
     } else {
-      pin.expiry_ns = 0;  // the block went with the former owner's decisions
+      env_.mark("pinned_block_gone");
+      gone.push_back(pin);  // with an entry that went bad, or with the former owner's decisions
     }
   }
   if (int err = exchange(MessageType::kReportEnd, nullptr, 0, deadline, answer)) return err;
@@ -253,6 +261,14 @@ int Member<Env>::report_stream(u64 deadline) {
     settle(r);
   }
   doubts_.clear();
+  unpins_.clear();  // of what was pinned before; the report did not name it
+  std::erase_if(pins_, [&](const HeldPin &pin) {
+    return std::any_of(gone.begin(), gone.end(),
+                       [&](const HeldPin &lost) { return lost.handle == pin.handle; });
+  });
+  lost_pins_.insert(lost_pins_.end(), gone.begin(), gone.end());
+  std::erase_if(lost_pins_, over);
+  lost_pin_count_.store(static_cast<u32>(lost_pins_.size()), std::memory_order_relaxed);
   if (env_.mutant(Mutant::kForeignExtentKept)) foreign.clear();
   for (u32 extent : foreign) hand_.remove(extent);
   return 0;
@@ -288,7 +304,11 @@ int Member<Env>::tick() {
   }
   const u64 now = env_.now_ns();
   const u64 deadline = now + 50 * kMs;
-  std::erase_if(pins_, [&](const HeldPin &pin) { return pin.expiry_ns <= now; });
+  const auto over = [now](const HeldPin &pin) { return pin.expiry_ns <= now; };
+  std::erase_if(pins_, over);
+  if (std::erase_if(lost_pins_, over) > 0) {
+    lost_pin_count_.store(static_cast<u32>(lost_pins_.size()), std::memory_order_relaxed);
+  }
   if (const int err = check_owner(); err == -ESTALE) {
     lease_.kill();
     return err;
@@ -300,6 +320,7 @@ int Member<Env>::tick() {
   pump();
   accept_answered();
   serve_notice();
+  flush_unpins();
   if (touched_count_ > 0) flush_touches();
   return 0;
 }

@@ -59,7 +59,7 @@ int Member<Env>::find_ns(const u8 fingerprint[16], u32 &ret_id, media::Namespace
   const u32 lines = geo_.namespace_lines;
   u64 first;
   std::memcpy(&first, fingerprint, sizeof first);
-  for (u32 probe = 0; probe + 1 < lines; ++probe) {
+  for (u32 probe = 0; probe < media::ns_probes(lines); ++probe) {
     const u32 id = media::ns_probe(first, probe, lines);
     media::NamespaceLine line;
     if (int err = read_ns(id, line)) return err;

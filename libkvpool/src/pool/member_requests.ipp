@@ -111,8 +111,12 @@ void Member<Env>::settle(Request &r) {
     granted_ns_ = env_.now_ns();
   }
   // Held from the accept on, so that no report comes between and leaves it out.
-  if (r.type == media::MessageType::kPin && r.status == media::MessageStatus::kOk && r.pin.handle) {
-    pins_.push_back(r.pin);
+  if (r.type == media::MessageType::kPin && r.status == media::MessageStatus::kOk) {
+    if (r.answer) {
+      pins_.push_back(r.pin);
+    } else {
+      drop_pin(r.pin);  // whoever asked gave up meanwhile, or asked again
+    }
   }
   if (r.type != media::MessageType::kPublish) return;
   const bool published = r.status == media::MessageStatus::kOk;
@@ -480,10 +484,11 @@ int Member<Env>::pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, P
   std::lock_guard guard(mutex_);
   const auto now_held = std::find_if(pins_.begin(), pins_.end(),
                                      [&](const HeldPin &p) { return p.handle == held.handle; });
-  if (now_held == pins_.end() || now_held->expiry_ns == 0) return -ESTALE;
+  if (now_held == pins_.end()) return -ESTALE;  // an owner said that its block is gone
   if (now_held->version != hit.version) {
-    post_unpin({now_held->id, now_held->entry});  // the key names another block by now
+    drop_pin(*now_held);  // the key names another block by now
     pins_.erase(now_held);
+    flush_unpins();
     return -ESTALE;
   }
   ret_pin.id = held.handle;
@@ -496,18 +501,39 @@ template <PoolEnv Env>
 void Member<Env>::unpin(const Pin &pin) {
   std::lock_guard guard(mutex_);
   for (const HeldPin &held : pins_) {
-    if (held.handle == pin.id) post_unpin({held.id, held.entry});
+    if (held.handle == pin.id) drop_pin(held);
   }
-  std::erase_if(pins_, [&](const HeldPin &held) { return held.handle == pin.id; });
+  const auto named = [&](const HeldPin &held) { return held.handle == pin.id; };
+  std::erase_if(pins_, named);
+  std::erase_if(lost_pins_, named);
+  lost_pin_count_.store(static_cast<u32>(lost_pins_.size()), std::memory_order_relaxed);
+  flush_unpins();
 }
 
-// Mutex held. If it cannot be told now, the pin expires by itself.
 template <PoolEnv Env>
-void Member<Env>::post_unpin(const media::UnpinBody &body) {
-  if (!bound_ || owner_lost_ || !has_room(1)) return;
-  mailbox_.post(media::MessageType::kUnpin, &body, sizeof body);
-  new_request(media::MessageType::kUnpin);
-  mailbox_.ring();
+bool Member<Env>::pin_lost(const Pin &pin) {
+  if (lost_pin_count_.load(std::memory_order_relaxed) == 0) return false;
+  std::lock_guard guard(mutex_);
+  return std::any_of(lost_pins_.begin(), lost_pins_.end(),
+                     [&](const HeldPin &held) { return held.handle == pin.id; });
+}
+
+// The owner that this member speaks to is to hear of it. Another owner hears of the pins that are
+// held, and of no others, so what waits here is forgotten with each report. Mutex held.
+template <PoolEnv Env>
+void Member<Env>::drop_pin(const HeldPin &pin) {
+  unpins_.push_back({pin.id, pin.entry});
+}
+
+template <PoolEnv Env>
+void Member<Env>::flush_unpins() {
+  if (unpins_.empty()) return;
+  while (!unpins_.empty() && bound_ && !owner_lost_ && has_room(1)) {
+    mailbox_.post(media::MessageType::kUnpin, &unpins_.back(), sizeof unpins_.back());
+    new_request(media::MessageType::kUnpin);
+    unpins_.pop_back();
+    if (unpins_.empty() || !has_room(1)) mailbox_.ring();
+  }
 }
 
 template <PoolEnv Env>

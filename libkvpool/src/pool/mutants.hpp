@@ -47,10 +47,12 @@ enum class Mutant : u16 {
   kCheckNotVerified,          // proto 9: payload checks are verified
   kReportForgetsPins,         // proto 11: pins are reported to a new owner
   kPinReportedByKey,          // proto 11: a reported pin names its publication, not just the key
+  kPinOutlivesHolder,         // proto 11: pins die with their holder's group
   kGraceBeforePins,           // proto 8: graces wait until pins are reported
   kDoubtDoneTwice,            // proto 12: a doubt that took effect does not take effect again
   kForeignExtentKept,         // proto 8: what the map gives to another leaves the hand
   kSlotReuseUnseen,           // proto 6: a newer incarnation proves the earlier ones QUIET
+  kQuietAtOnce,               // proto 6: QUIET is believed delta after its proof was seen
   kHoldsNotAnnounced,         // proto 8: HOLDS is on the medium before the first grant
   kPinsNotAnnounced,          // proto 8: PINS is on the medium before the first pin
   kActivateBeforeDrain,       // proto 7: the copied area is on the medium before it is activated
@@ -61,8 +63,11 @@ enum class Mutant : u16 {
   kInsertLooksInOne,          // proto 10: an insert looks in the second group too
   kVersionRepeats,            // proto 3: a version is unique to its publication
   kNsNotAcquired,             // proto 8: a lookup acquires the namespace's line
+  kNsWithoutSpare,            // proto 8: a line of the namespace table has a spare
+  kNsBeforeSpare,             // proto 8: the spare line is on the medium before the line is touched
   kGrantIgnoresEntries,       // proto 8: a block that an entry refers to is not free
   kReclaimUntainted,          // proto 8: reclaimed by time means tainted
+  kTaintEndsUnproven,         // proto 8: a taint ends when its member is proven QUIET
   kAnswerIgnoresEpoch,        // proto 12: an answer carries the epoch of its owner
   kAnswerIgnoresSequence,     // proto 12: an answer carries its request's sequence
   kTornAnswerAccepted,        // proto 12: an answer that does not verify is no answer

@@ -86,20 +86,28 @@ private:
     bool due = true;  // its doorbell rang, or it is new: its ring has not been found empty since
     u32 notice_sequence = 0;
     u64 told_death = 0, told_ns = 0;  // the dead incarnation that its notice names, and since when
+    u32 report_begun = 0;     // BEGINs of its reports: tells the pins of the last one from others
     std::vector<u32> named;   // extents its report has named so far
   };
   // A dead incarnation whose blocks are not free yet.
   struct Quarantine {
     u32 slot;
     u64 incarnation;  // or its tag, where the map alone remembers it
-    u64 until_ns;   // not before; ~0: only by a proof
-    bool quiet;
+    u64 until_ns;     // not before, without a proof
+    u64 quiet_at_ns;  // from when the proof of QUIET that was seen is believed; kNever: none was
     std::vector<u32> awaited;  // slots of its group whose members have not acknowledged
     bool group_known = true;
     u64 group = 0;
-    // One of its group was given up by time and may be in the middle of a shard: no proof of QUIET
-    // helps, only time and taint.
-    bool by_time = false;
+    // Those of its group who were given up by time and may be in the middle of a shard: no proof of
+    // QUIET helps, only time and taint.
+    std::vector<u16> late{};
+  };
+  static constexpr u64 kNever = ~u64{0};
+  // Who tainted extents, and whether it is known by now that no more stores of it can come.
+  struct Taint {
+    u16 mark;
+    u64 quiet_at_ns = kNever;
+    bool over = false;
   };
   struct Grace {
     u64 due_ns;
@@ -109,6 +117,8 @@ private:
   struct PinHold {
     u64 id;
     u64 until_ns;
+    u64 incarnation, group;  // of the holder
+    u32 report_begun;        // by it when it pinned, or pinned again
   };
   struct Response {
     PoolOffset at;
@@ -119,6 +129,7 @@ private:
   int scan(const ClaimView &base, u64 index_groups, bool in_parts = true);
   int scan_regions(PoolOffset base, u32 base_epoch);
   void scan_namespaces(PoolOffset base, u32 base_epoch);
+  bool whole_ns(Line &line, bool good, u32 id, PoolOffset base, u32 base_epoch);
   void scan_map(PoolOffset base, u32 base_epoch);
   bool scan_entries(PoolOffset base, u32 base_epoch, bool in_parts);
   int scan_into_larger(PoolOffset base, u32 base_epoch, u64 base_groups);
@@ -158,10 +169,11 @@ private:
   media::MessageStatus grant(u32 slot, const media::GrantBody &body, media::GrantAnswer &ret);
   media::MessageStatus pending(u32 slot, const media::PendingBody &body);
   media::MessageStatus remove(const media::RemoveBody &body);
-  media::MessageStatus pin(const u64 *key, u64 ttl_ms, media::PinAnswer &ret);
-  media::MessageStatus pin_reported(const media::ReportPinBody &body, media::PinAnswer &ret);
-  media::MessageStatus pin_entry(u32 entry, u64 ttl_ms, media::PinAnswer &ret);
-  void unpin(const media::UnpinBody &body);
+  media::MessageStatus pin(u32 slot, const u64 *key, u64 ttl_ms, media::PinAnswer &ret);
+  media::MessageStatus pin_reported(u32 slot, const media::ReportPinBody &body,
+                                    media::PinAnswer &ret);
+  media::MessageStatus pin_entry(u32 slot, u32 entry, u64 ttl_ms, media::PinAnswer &ret);
+  void unpin(u32 slot, const media::UnpinBody &body);
   void drop_pendings(u32 ns);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
@@ -172,7 +184,7 @@ private:
   void take_back(u32 number);
   void report_end(u32 slot);
   void return_extent(u32 slot, u32 extent);
-  void release(u32 extent, bool tainted);
+  void release(u32 extent, bool tainted, u16 mark = 0);
   bool others_hold(u32 slot) const;
   bool holds(u32 slot, u32 extent) const;
   bool has_ns(u32 id) const {
@@ -207,6 +219,9 @@ private:
   u64 entry_bytes(const media::Entry &entry) const;
   u64 pinned_until(u32 entry);
   void forget_pins();
+  template <class Over>
+  void end_pins(Over &&over);
+  void end_pins_of_dead(const MemberState &dead);
 
   // members
   void watch_members();
@@ -217,12 +232,19 @@ private:
   bool said_quiet(u32 slot, u64 incarnation);
   void quarantine_strangers(u32 slot, bool quiet);
   void quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group);
+  u64 quiet_from_now() const;
+  void believe_quiet(u32 slot);
   static bool same_group(const Quarantine &death, const MemberState &peer);
   void meet(u32 slot, const media::MemberLine &line);
   void bury(u32 slot, bool quiet);
   void check_death(u32 slot, u64 now);
   void run_quarantines();
-  void reclaim(u32 slot, u64 incarnation, bool tainted);
+  void reclaim(u32 slot, u64 incarnation, bool tainted, u16 mark);
+  void note_taint(u16 mark);
+  bool taint_over(u16 mark) const;
+  void add_taint(media::MapRecord &to, const media::MapRecord &of) const;
+  bool tainter_quiet(u16 mark);
+  void watch_taints();
   const Quarantine *unacknowledged(u32 slot) const;
   void repeat_deaths();
   void tell(u32 slot, u8 flags, u32 recall);
@@ -242,6 +264,7 @@ private:
   std::vector<u64> ns_bytes_;
   std::vector<MemberState> members_;
   std::vector<Quarantine> quarantine_;
+  std::vector<Taint> taints_;
   std::deque<Grace> grace_;          // in order of due_ns
   std::vector<Grace> grace_pinned_;  // over, but pinned
   std::unordered_map<u32, std::vector<PinHold>> pins_;  // by entry
@@ -267,8 +290,8 @@ private:
   u32 reports_awaited_ = 0;
   u32 pins_awaited_ = 0;
   u64 step_count_ = 0;
-  u64 last_request_ns_ = 0, last_watch_ns_ = 0, reapers_read_ns_ = 0, last_renew_ns_ = 0,
-      last_chores_ns_ = 0, last_all_ns_ = 0;
+  u64 last_request_ns_ = 0, last_watch_ns_ = 0, reapers_read_ns_ = 0, taints_watched_ns_ = 0,
+      last_renew_ns_ = 0, last_chores_ns_ = 0, last_all_ns_ = 0;
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;
   OwnerStats stats_;

@@ -290,14 +290,15 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
     return hope ? MessageStatus::kBusy : MessageStatus::kFull;
   }
   const MemberState &m = members_[slot];
-  const u8 taint = space_.at(extent).record.flags & media::kMapTainted;
-  media::MapRecord record{static_cast<u8>(slot), tag_of(m.incarnation), size_class, taint, 0};
+  const media::MapRecord fresh{static_cast<u8>(slot), tag_of(m.incarnation), size_class, 0, 0};
+  media::MapRecord record = fresh;
+  add_taint(record, space_.at(extent).record);
   if (run) {  // tails first: the head's record decides for the run
     for (u32 i = body.run_extents; i-- > 1;) {
-      media::MapRecord tail = record;
-      tail.flags = static_cast<u8>((space_.at(extent + i).record.flags & media::kMapTainted) |
-                                   media::kMapRunTail);
-      record.flags |= tail.flags & media::kMapTainted;
+      media::MapRecord tail = fresh;
+      tail.flags = media::kMapRunTail;
+      add_taint(tail, space_.at(extent + i).record);
+      add_taint(record, tail);
       set_map(extent + i, tail);
     }
     record.flags |= media::kMapRunHead;
@@ -343,26 +344,30 @@ void Owner<Env>::return_extent(u32 slot, u32 extent) {
 
 // The owner holds the extent again.
 template <PoolEnv Env>
-void Owner<Env>::release(u32 extent, bool tainted) {
-  media::MapRecord record = space_.at(extent).record;
-  if (record.flags & media::kMapRunTail) return;  // goes with its head
-  if (tainted) {
-    record.flags |= media::kMapTainted;
-    ++stats_.extents_tainted;
-  }
-  record.holder = media::kHolderOwner;
-  record.tag = 0;
+void Owner<Env>::release(u32 extent, bool tainted, u16 mark) {
+  const auto owned = [&](const media::MapRecord &was) {
+    media::MapRecord now = was;
+    now.holder = media::kHolderOwner;
+    now.tag = now.ns = 0;
+    now.flags &= static_cast<u8>(~media::kMapTainted);
+    add_taint(now, was);
+    if (tainted) add_taint(now, {.flags = media::kMapTainted, .ns = mark});
+    return now;
+  };
+  const media::MapRecord was = space_.at(extent).record;
+  if (was.flags & media::kMapRunTail) return;  // goes with its head
+  if (tainted) ++stats_.extents_tainted;
+  const media::MapRecord record = owned(was);
   if (record.flags & media::kMapRunHead) {
     const u32 length = space_.run_length(extent);
     const bool used = space_.at(extent).used > 0;
-    if (!used) return free_run(extent);
-    for (u32 i = 1; i < length; ++i) {
-      media::MapRecord tail = space_.at(extent + i).record;
-      tail.holder = media::kHolderOwner;
-      tail.tag = 0;
-      if (tainted) tail.flags |= media::kMapTainted;
-      set_map(extent + i, tail);
+    if (!used) {
+      for (u32 i = 0; tainted && i < length; ++i) {  // for free_run()
+        space_.set_record(extent + i, owned(space_.at(extent + i).record));
+      }
+      return free_run(extent);
     }
+    for (u32 i = 1; i < length; ++i) set_map(extent + i, owned(space_.at(extent + i).record));
   }
   set_map(extent, record);
 }
@@ -421,18 +426,19 @@ media::MessageStatus Owner<Env>::remove(const media::RemoveBody &body) {
 }
 
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::pin(const u64 *key, u64 ttl_ms, media::PinAnswer &ret) {
+media::MessageStatus Owner<Env>::pin(u32 slot, const u64 *key, u64 ttl_ms,
+                                     media::PinAnswer &ret) {
   const u32 number = index_.find(key).visible;
   if (number == kNoEntry || index_.entry(number).entry_state() == media::EntryState::kPending) {
     return media::MessageStatus::kAbsent;
   }
-  return pin_entry(number, ttl_ms, ret);
+  return pin_entry(slot, number, ttl_ms, ret);
 }
 
 // A pin protects bytes: the one of a report names its publication, which may be hidden by now while
 // another one has the key. Entries never move, but the index may have got another size.
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::pin_reported(const media::ReportPinBody &body,
+media::MessageStatus Owner<Env>::pin_reported(u32 slot, const media::ReportPinBody &body,
                                               media::PinAnswer &ret) {
   const auto names = [&](u32 n) {
     const media::Entry &e = index_.entry(n);
@@ -440,27 +446,29 @@ media::MessageStatus Owner<Env>::pin_reported(const media::ReportPinBody &body,
     return e.version == body.version && std::memcmp(e.key, body.key, sizeof e.key) == 0 &&
            state != media::EntryState::kEmpty && state != media::EntryState::kPending;
   };
-  if (env_.mutant(Mutant::kPinReportedByKey)) return pin(body.key, body.pin_ttl_ms, ret);
+  if (env_.mutant(Mutant::kPinReportedByKey)) return pin(slot, body.key, body.pin_ttl_ms, ret);
   if (body.entry < index_.count() && names(static_cast<u32>(body.entry))) {
-    return pin_entry(static_cast<u32>(body.entry), body.pin_ttl_ms, ret);
+    return pin_entry(slot, static_cast<u32>(body.entry), body.pin_ttl_ms, ret);
   }
   const IndexMirror::Found found = index_.find(body.key);
   for (u64 group : {found.group_first, found.group_second}) {
     for (u32 i = 0; i < media::kGroupLines; ++i) {
       const u32 n = static_cast<u32>(group * media::kGroupLines + i);
-      if (names(n)) return pin_entry(n, body.pin_ttl_ms, ret);
+      if (names(n)) return pin_entry(slot, n, body.pin_ttl_ms, ret);
     }
   }
   return media::MessageStatus::kAbsent;
 }
 
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::pin_entry(u32 number, u64 ttl_ms, media::PinAnswer &ret) {
+media::MessageStatus Owner<Env>::pin_entry(u32 slot, u32 number, u64 ttl_ms,
+                                           media::PinAnswer &ret) {
+  const MemberState &m = members_[slot];
   const u64 id = next_pin_++;
   const u64 now = env_.now_ns();
   std::vector<PinHold> &pins = pins_[number];
   std::erase_if(pins, [&](const PinHold &hold) { return hold.until_ns <= now; });
-  pins.push_back({id, now + ttl_ms * kMs});
+  pins.push_back({id, now + ttl_ms * kMs, m.incarnation, m.group, m.report_begun});
   index_.touch(number);
   ++stats_.pins;
   ret = {id, number, index_.entry(number).version};
@@ -474,7 +482,7 @@ media::MessageStatus Owner<Env>::ns_open(const media::NsOpenBody &body, media::N
   std::memcpy(&word, body.fingerprint, sizeof word);
   const u32 lines = static_cast<u32>(ns_.size());
   u32 free_id = 0;
-  for (u32 probe = 0; probe + 1 < lines; ++probe) {
+  for (u32 probe = 0; probe < media::ns_probes(lines); ++probe) {
     const u32 id = media::ns_probe(word, probe, lines);
     const media::NamespaceLine &line = ns_[id];
     if ((line.flags & media::kNsUsed) && std::memcmp(line.fingerprint, body.fingerprint, 16) == 0) {
@@ -554,10 +562,13 @@ void Owner<Env>::drop_pendings(u32 ns) {
 }
 
 template <PoolEnv Env>
-void Owner<Env>::unpin(const media::UnpinBody &body) {
+void Owner<Env>::unpin(u32 slot, const media::UnpinBody &body) {
   const auto found = pins_.find(static_cast<u32>(body.entry));
   if (found == pins_.end()) return;
-  std::erase_if(found->second, [&](const PinHold &hold) { return hold.id == body.pin; });
+  const u64 holder = members_[slot].incarnation;
+  std::erase_if(found->second, [&](const PinHold &hold) {
+    return hold.id == body.pin && hold.incarnation == holder;
+  });
   if (found->second.empty()) pins_.erase(found);
 }
 
@@ -577,6 +588,12 @@ void Owner<Env>::report_end(u32 slot) {
     }
   }
   m.named.clear();
+  // Pins that an earlier report named, or that were asked for before, and this one did not name:
+  // they were given back meanwhile. They are dropped now, and not at BEGIN: what is named again is
+  // pinned all the while.
+  end_pins([&](const PinHold &hold) {
+    return hold.incarnation == m.incarnation && hold.report_begun != m.report_begun;
+  });
   if (!m.reported) {
     m.reported = true;
     --reports_awaited_;

@@ -73,6 +73,32 @@ void Owner<Env>::forget_pins() {
   for (u32 entry : over) pins_.erase(entry);
 }
 
+template <PoolEnv Env>
+template <class Over>
+void Owner<Env>::end_pins(Over &&over) {
+  for (auto at = pins_.begin(); at != pins_.end();) {
+    std::erase_if(at->second, over);
+    at = at->second.empty() ? pins_.erase(at) : std::next(at);
+  }
+}
+
+// proto 11: pins die with the group, since tickets carry them to all its members; of a member
+// without a group, with the member. Whoever is given up by time looks at its lease, or at the
+// entry, after the use.
+template <PoolEnv Env>
+void Owner<Env>::end_pins_of_dead(const MemberState &dead) {
+  if (pins_.empty() || env_.mutant(Mutant::kPinOutlivesHolder)) return;
+  const bool group_lives =
+      dead.group != 0 && std::any_of(members_.begin(), members_.end(), [&](const MemberState &m) {
+        return m.life == Life::kLive && (m.group == dead.group || m.incarnation == 0);
+      });
+  if (group_lives) return;
+  env_.mark("pins_end_with_group");
+  end_pins([&](const PinHold &hold) {
+    return hold.incarnation == dead.incarnation || (dead.group != 0 && hold.group == dead.group);
+  });
+}
+
 // Blocks with a live child go after the child (leaf first).
 template <PoolEnv Env>
 bool Owner<Env>::evictable(u32 number) const {
@@ -340,8 +366,9 @@ void Owner<Env>::free_run(u32 head) {
   const u32 length = space_.run_length(head);
   pen_.drain_strict();
   for (u32 i = 0; i < length; ++i) {
-    const u8 taint = space_.at(head + i).record.flags & media::kMapTainted;
-    set_map(head + i, {media::kHolderOwner, 0, media::kClassNone, taint, 0});
+    media::MapRecord free{media::kHolderOwner, 0, media::kClassNone, 0, 0};
+    add_taint(free, space_.at(head + i).record);
+    set_map(head + i, free);
   }
 }
 

@@ -6,6 +6,7 @@ namespace kvpool::pool {
 
 inline constexpr u64 kLockProbeShare =
     8;  // a heartbeat quiet for lease / 8: is its lock still held?
+inline constexpr u64 kClockShare = 50;  // clocks' rates differ by less than twice 1 % (A7)
 
 // At activation: who lives, and who owes a report.
 template <PoolEnv Env>
@@ -111,9 +112,7 @@ void Owner<Env>::watch_members() {
         bury(slot, true);
       }
       m.given_up = false;
-      for (Quarantine &q : quarantine_) {
-        if (q.slot == slot) q.quiet = true;
-      }
+      believe_quiet(slot);
       continue;
     }
     if (m.incarnation != said.incarnation) {
@@ -124,9 +123,7 @@ void Owner<Env>::watch_members() {
         env_.mark("slot_taken_again");
         bury(slot, true);  // a newer incarnation proves the earlier ones QUIET
       }
-      for (Quarantine &q : quarantine_) {
-        if (q.slot == slot) q.quiet = true;
-      }
+      believe_quiet(slot);
       meet(slot, said);
       if (unread) quarantine_strangers(slot, true);
     } else if (m.life == Life::kLive) {
@@ -232,6 +229,7 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
   MemberState &m = members_[slot];
   m.life = Life::kDead;
   excuse(slot);
+  end_pins_of_dead(m);
   for (u32 i = 0; i < pendings_.size() && !env_.mutant(Mutant::kPendingOutlives);) {
     const u32 n = pendings_[i];
     if (index_.entry(n).version != m.incarnation) {
@@ -246,7 +244,7 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
   for (Quarantine &other : quarantine_) {
     if (std::erase(other.awaited, slot) == 0 || !m.given_up) continue;
     env_.mark("group_given_up");
-    other.by_time = true;
+    other.late.push_back(media::taint_mark(slot, m.incarnation));
     other.until_ns = std::max(other.until_ns, over);
   }
   if (m.incarnation == 0) return quarantine_strangers(slot, quiet);
@@ -288,16 +286,35 @@ bool Owner<Env>::same_group(const Quarantine &death, const MemberState &peer) {
   return death.group_known ? peer.group == death.group : peer.group != 0;
 }
 
+// A process that is gone stores nothing more, but what it stored before is on the medium only delta
+// later: the last of it may have been stored just before its lock was found free, before its slot
+// was taken again, or before its host was switched off. By this host's clock, which may be fast.
+template <PoolEnv Env>
+u64 Owner<Env>::quiet_from_now() const {
+  const u64 delta = env_.mutant(Mutant::kQuietAtOnce) ? 0 : u64{geo_.delta_us} * 1000;
+  return env_.now_ns() + delta + delta / kClockShare;
+}
+
+template <PoolEnv Env>
+void Owner<Env>::believe_quiet(u32 slot) {
+  for (Quarantine &q : quarantine_) {
+    if (q.slot == slot && q.quiet_at_ns == kNever) q.quiet_at_ns = quiet_from_now();
+  }
+}
+
 // Awaits the word of the group.
 template <PoolEnv Env>
 void Owner<Env>::quarantine(u32 slot, u64 incarnation, bool quiet, bool group_known, u64 group) {
   const u64 over = env_.now_ns() + 2ull * geo_.lease_ms * kMs;
-  Quarantine q{slot, incarnation, over, quiet, {}, group_known, group};
+  const u64 quiet_at = quiet ? quiet_from_now() : kNever;
+  Quarantine q{slot, incarnation, over, quiet_at, {}, group_known, group};
   for (u32 s = 0; s < members_.size(); ++s) {
     const MemberState &peer = members_[s];
     if (!same_group(q, peer)) continue;
     if (peer.life == Life::kLive) q.awaited.push_back(s);
-    if (peer.life == Life::kDead && peer.given_up && s != slot) q.by_time = true;
+    if (peer.life == Life::kDead && peer.given_up && s != slot) {
+      q.late.push_back(media::taint_mark(s, peer.incarnation));
+    }
   }
   quarantine_.push_back(std::move(q));
   repeat_deaths();
@@ -326,20 +343,29 @@ void Owner<Env>::run_quarantines() {
   if (look) reapers_read_ns_ = now;
   for (std::size_t i = 0; i < quarantine_.size();) {
     Quarantine &q = quarantine_[i];
-    if (look && !q.quiet && q.slot < members_.size()) q.quiet = said_quiet(q.slot, q.incarnation);
-    const bool by_proof = q.quiet && !q.by_time;
+    if (look && q.quiet_at_ns == kNever && q.slot < members_.size() &&
+        said_quiet(q.slot, q.incarnation)) {
+      q.quiet_at_ns = quiet_from_now();
+    }
+    const bool quiet = now >= q.quiet_at_ns, by_proof = quiet && q.late.empty();
     if ((!by_proof && now < q.until_ns) || !q.awaited.empty()) {
       ++i;
       continue;
     }
-    reclaim(q.slot, q.incarnation, !by_proof && !env_.mutant(Mutant::kReclaimUntainted));
+    if (!quiet && q.slot < members_.size()) {
+      q.late.push_back(media::taint_mark(q.slot, q.incarnation));
+    }
+    const u16 mark = q.late.size() == 1 ? q.late[0] : 0;
+    const bool tainted = !by_proof && !env_.mutant(Mutant::kReclaimUntainted);
+    if (tainted) note_taint(mark);
+    reclaim(q.slot, q.incarnation, tainted, mark);
     quarantine_.erase(quarantine_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
 // Incarnation 0: whoever of that slot the map names that is not the living one.
 template <PoolEnv Env>
-void Owner<Env>::reclaim(u32 slot, u64 incarnation, bool tainted) {
+void Owner<Env>::reclaim(u32 slot, u64 incarnation, bool tainted, u16 mark) {
   std::vector<u32> mine;
   if (slot == media::kHolderFormer) {
     for (u32 x = 0; x < space_.count(); ++x) {
@@ -354,8 +380,79 @@ void Owner<Env>::reclaim(u32 slot, u64 incarnation, bool tainted) {
     }
   }
   for (u32 x : mine) {
-    release(x, tainted);
+    release(x, tainted, mark);
     ++stats_.extents_reclaimed;
+  }
+}
+
+// Stores of this member may come to the extents with its mark; whatever was known before of one
+// with the same mark is void.
+template <PoolEnv Env>
+void Owner<Env>::note_taint(u16 mark) {
+  if (mark == 0) return;
+  std::erase_if(taints_, [mark](const Taint &t) { return t.mark == mark; });
+  taints_.push_back({mark});
+}
+
+template <PoolEnv Env>
+bool Owner<Env>::taint_over(u16 mark) const {
+  return std::any_of(taints_.begin(), taints_.end(),
+                     [mark](const Taint &t) { return t.mark == mark && t.over; });
+}
+
+// A taint goes over to another record of the extent, or of the run, unless it has ended.
+template <PoolEnv Env>
+void Owner<Env>::add_taint(media::MapRecord &to, const media::MapRecord &of) const {
+  if (!(of.flags & media::kMapTainted) || taint_over(of.ns)) return;
+  const bool first = !(to.flags & media::kMapTainted);
+  to.ns = first || to.ns == of.ns ? of.ns : 0;
+  to.flags |= media::kMapTainted;
+}
+
+// proto 6: a newer incarnation in the slot, LEFT, a free lock, or a fence of this incarnation.
+template <PoolEnv Env>
+bool Owner<Env>::tainter_quiet(u16 mark) {
+  if (env_.mutant(Mutant::kTaintEndsUnproven)) return true;
+  const u32 slot = media::taint_slot(mark);
+  if (slot >= members_.size()) return false;
+  Line line;
+  env_.memory().acquire(geo_.member_at(slot), kLineBytes);
+  if (load_member(slot, line)) {
+    const auto said = media::from_line<media::MemberLine>(line);
+    if (said.state == static_cast<u8>(media::MemberState::kLeft)) return true;
+    if (media::taint_mark(slot, said.incarnation) != mark) return true;
+    if (said_quiet(slot, said.incarnation)) return true;
+  }
+  if (members_[slot].life == Life::kLive || slot == member_.slot()) return false;
+  if (!env_.try_lock(LockKind::kMember, slot)) return false;
+  env_.unlock(LockKind::kMember, slot);
+  return true;
+}
+
+// proto 8: a taint ends when no more stores can come from the member that was given up by time.
+// What members hold stays tainted until it is the owner's again: stores may have come while they
+// wrote. Blocks that were published tainted stay so.
+template <PoolEnv Env>
+void Owner<Env>::watch_taints() {
+  const u64 now = env_.now_ns();
+  const bool look = now - taints_watched_ns_ >= u64{geo_.lease_ms} * kMs / kLockProbeShare;
+  if (look) taints_watched_ns_ = now;
+  for (Taint &taint : taints_) {
+    if (taint.over) continue;
+    if (look && taint.quiet_at_ns == kNever && tainter_quiet(taint.mark)) {
+      taint.quiet_at_ns = quiet_from_now();
+    }
+    if (now < taint.quiet_at_ns) continue;
+    taint.over = true;
+    env_.mark("taint_ends");
+    for (u32 x = 0; x < space_.count(); ++x) {
+      media::MapRecord record = space_.at(x).record;
+      const bool its = (record.flags & media::kMapTainted) && record.ns == taint.mark;
+      if (!its || record.holder != media::kHolderOwner) continue;
+      record.flags &= static_cast<u8>(~media::kMapTainted);
+      record.ns = 0;
+      set_map(x, record);
+    }
   }
 }
 

@@ -21,6 +21,7 @@ int Owner<Env>::scan(const ClaimView &base, u64 index_groups, bool in_parts) {
   grace_.clear();
   grace_pinned_.clear();
   pins_.clear();
+  taints_.clear();
   pendings_.clear();
   grace_bytes_ = version_number_ = 0;
   run_first_ = run_length_ = 0;
@@ -69,6 +70,28 @@ int Owner<Env>::scan_regions(PoolOffset base, u32 base_epoch) {
   return 0;
 }
 
+// Whether a line of the namespace table is whole, or was made whole from the spare line (proto 8).
+// That is looked at after the line: an owner that was outbid may store the line just now, and its
+// copy came to the spare line only since the scan began. By then it may be another's; then this
+// store is over, and the line is looked at again.
+template <PoolEnv Env>
+bool Owner<Env>::whole_ns(Line &line, bool good, u32 id, PoolOffset base, u32 base_epoch) {
+  const PoolOffset at = geo_.ns_line(base, id);
+  const PoolOffset spare_at = geo_.ns_line(base, geo_.ns_spare());
+  for (int look = 0;; ++look) {
+    if (good && claims_.sealer().intact(line, at, base_epoch)) return true;
+    if (look == kTornRetries) return false;
+    Line spare;
+    load_window(spare_at, 1, &spare, &good);
+    if (good && claims_.sealer().intact(spare, at, base_epoch)) {
+      env_.mark("scan_ns_from_spare");
+      line = spare;
+      return true;
+    }
+    load_window(at, 1, &line, &good);
+  }
+}
+
 template <PoolEnv Env>
 void Owner<Env>::scan_namespaces(PoolOffset base, u32 base_epoch) {
   ns_.assign(geo_.namespace_lines, media::NamespaceLine{});
@@ -80,17 +103,15 @@ void Owner<Env>::scan_namespaces(PoolOffset base, u32 base_epoch) {
     load_window(geo_.ns_line(base, first), n, lines.data(), good.get());
     for (u32 i = 0; i < n; ++i) {
       const u32 id = first + i;
-      const PoolOffset at = geo_.ns_line(base, id);
-      if (!good[i] || !claims_.sealer().intact(lines[i], at, base_epoch)) {
-        load_window(at, 1, &lines[i], &good[i]);  // torn while it was read? a second look
-      }
-      if (good[i] && claims_.sealer().intact(lines[i], at, base_epoch)) {
+      if (id == geo_.ns_spare()) {
+        ns_[id].flags = media::kNsEmpty;
+      } else if (whole_ns(lines[i], good[i], id, base, base_epoch)) {
         ns_[id] = media::from_line<media::NamespaceLine>(lines[i]);
       } else {
         env_.mark("scan_ns_unreadable");
         ns_[id].flags = 0;  // not empty: what stands behind it must still be found
       }
-      pen_.write_ns(id, ns_[id]);
+      pen_.fill_ns(id, ns_[id]);
     }
   }
   // Line 0 is no namespace's: see note_before_emptying().
@@ -120,6 +141,7 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
         ++stats_.unreadable_map_words;
         record = {media::kHolderFormer, 0, media::kClassNone, 0, 0};
       }
+      if (record.flags & media::kMapTainted) note_taint(record.ns);
       space_.set_record(i, record);
       pen_.write_map(i, record);
     }
@@ -145,7 +167,9 @@ void Owner<Env>::repair_runs() {
       if (in_run && record.holder == holder) continue;
       env_.mark("run_tail_repaired");
       const u8 waits = former ? media::kHolderFormer : media::kHolderOwner;
-      set_map(x, {waits, 0, media::kClassNone, 0, 0});
+      media::MapRecord alone{waits, 0, media::kClassNone, 0, 0};
+      add_taint(alone, record);
+      set_map(x, alone);
       in_run = false;
     } else {
       in_run = former = false;

@@ -40,6 +40,7 @@ int Owner<Env>::step() {
     last_chores_ns_ = now;
     run_graces();
     run_quarantines();
+    watch_taints();
     keep_free_ahead();
     empty_cleared();
     finish_batch();
@@ -271,11 +272,11 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
     case MessageType::kPin: {
       media::PinAnswer out{};
       const auto in = body_as<media::PinBody>(body);
-      const auto status = pin(in.key, in.ttl_ms, out);
+      const auto status = pin(slot, in.key, in.ttl_ms, out);
       return answer(slot, type, status, &out, sizeof out);
     }
     case MessageType::kUnpin:
-      unpin(body_as<media::UnpinBody>(body));
+      unpin(slot, body_as<media::UnpinBody>(body));
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
     case MessageType::kTouch:
       for (u32 entry : body_as<media::TouchBody>(body).entry) {
@@ -294,6 +295,7 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
     }
     case MessageType::kReportBegin:
       m.named.clear();
+      ++m.report_begun;
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
     case MessageType::kReportExtent: {
       // A publication that returned it may have been decided and never accepted.
@@ -306,7 +308,7 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
     case MessageType::kReportPin: {
       media::PinAnswer out{};
       const auto in = body_as<media::ReportPinBody>(body);
-      const auto status = pin_reported(in, out);
+      const auto status = pin_reported(slot, in, out);
       return answer(slot, type, status, &out, sizeof out);
     }
     case MessageType::kReportEnd:

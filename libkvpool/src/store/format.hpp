@@ -82,7 +82,7 @@ private:
     }
     media::NamespaceLine none{};
     none.flags = media::kNsEmpty;
-    for (u32 id = 0; id < geo_.namespace_lines; ++id) pen_.write_ns(id, none);
+    for (u32 id = 0; id < geo_.namespace_lines; ++id) pen_.fill_ns(id, none);
     const u8 holder = work_.former_life ? media::kHolderFormer : media::kHolderOwner;
     const media::MapRecord record{holder, 0, media::kClassNone, 0, 0};
     for (u32 x = 0; x < work_.regions.extent_count(); ++x) pen_.write_map(x, record);

@@ -34,7 +34,7 @@ NsInfo info_of(u32 id, const media::NamespaceLine &line) {
 // Another namespace that goes by the name; 0 ids: none.
 int find_by_name(Context &context, std::string_view name, u32 &ret_id,
                  media::NamespaceLine &ret_line) {
-  for (u32 id = 1; id < context.geometry().namespace_lines; ++id) {
+  for (u32 id = 1; id <= context.geometry().namespaces_max(); ++id) {
     media::NamespaceLine line;
     const int err = context.member().read_ns(id, line);
     if (err == -EUCLEAN) continue;  // unreadable: it has lost its name
@@ -196,7 +196,7 @@ int Namespace::wrap(std::span<const u8> bytes, Key &ret_key) {
 
 int list_namespaces(Context &context, std::vector<NsInfo> &ret_infos) {
   std::vector<NsInfo> infos;
-  for (u32 id = 1; id < context.geometry().namespace_lines; ++id) {
+  for (u32 id = 1; id <= context.geometry().namespaces_max(); ++id) {
     media::NamespaceLine line;
     const int err = context.member().read_ns(id, line);
     if (err == -EUCLEAN) continue;

@@ -351,10 +351,23 @@ int hit_of_ticket(Context &context, const TicketWire &wire, u16 ns, pool::Hit &r
   return 0;
 }
 
+namespace {
+
+// Whether an owner told this process, whose pin it is, that the block went all the same.
+bool pin_lost(Context &context, const Ticket &ticket) {
+  pool::Pin pin;
+  return issued_here(context.scope(), ticket) &&
+         context.pins().find(ticket.slot, ticket.generation, pin) &&
+         context.member().pin_lost(pin);
+}
+
+}  // namespace
+
 int ticket_valid(Context &context, const TicketWire &wire, std::string *why) {
   Ticket ticket;
   if (int err = decode(context, wire, /*pin=*/true, ticket, why)) return err;
   if (ticket.same_host && monotonic_ns() > ticket.expiry_ns) return 0;
+  if (pin_lost(context, ticket)) return 0;
   pool::Hit hit;
   if (int err = hit_of_ticket(context, wire, 0, hit, why)) return err;
   auto scratch = context.scratch().take();
@@ -368,7 +381,7 @@ int map_block(Context &context, const TicketWire &wire, u64 max, MappedPiece *re
               std::string *why) {
   Ticket ticket;
   if (int err = decode(context, wire, /*pin=*/true, ticket, why)) return err;
-  if (ticket.same_host && monotonic_ns() > ticket.expiry_ns) {
+  if ((ticket.same_host && monotonic_ns() > ticket.expiry_ns) || pin_lost(context, ticket)) {
     return fail(why, -EKEYEXPIRED, ticket_error(-EKEYEXPIRED));
   }
   auto scratch = context.scratch().take();
