@@ -440,6 +440,31 @@ Test(media_layout, sizes_are_refused_by_name) {
   cr_expect(to == large.regions);
 }
 
+// Where room for a size was asked for at format, the pool grows to that size, and not much further.
+Test(media_layout, room_is_what_was_asked_for) {
+  for (const u32 devices : {1u, 3u}) {
+    for (const u64 size : {64 * kMiB, 10 * kGiB, 2 * kTiB}) {
+      FormatOptions o = equal_devices(devices, size);
+      for (const u64 times : {1u, 4u, 5u}) {
+        o.max_bytes = times == 4 ? 0 : size * devices * times;  // four times is the default
+        const Layout l = planned(o);
+        const u64 most = largest_pool_bytes(l.geometry, l.regions);
+        cr_expect_geq(most, size * devices * times, "%lu MiB", most / kMiB);
+        cr_expect_leq(most, size * devices * times * 103 / 100 + kGiB * devices);
+        RegionTable to{};
+        cr_expect_eq(plan_resize(l.geometry, l.regions, size * devices * times, to, nullptr), 0);
+        cr_expect_eq(pool_bytes_in_use(l.geometry, to), size * devices * times);
+      }
+    }
+  }
+  FormatOptions o = equal_devices(1, 64 * kMiB);
+  o.max_bytes = 63 * kMiB;
+  Layout l{};
+  cr_expect_eq(plan_layout(o, l, nullptr), -EINVAL);
+  o.max_bytes = 65 * 64 * kMiB;
+  cr_expect_eq(plan_layout(o, l, nullptr), -EINVAL);
+}
+
 // What is given back is exactly the stripes of the extents that went.
 Test(media_layout, retired_bytes_are_those_of_retired_extents) {
   const Layout l = planned(equal_devices(2, 32 * kMiB));

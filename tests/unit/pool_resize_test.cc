@@ -195,8 +195,8 @@ Test(pool_resize, who_stops_asking_leaves_the_pool_as_it_was, .timeout = 60) {
   cr_expect_eq(fill(a, ns, 1000, 2), 2);
 }
 
-// The owner dies while it empties extents, and after it retired them: the next one goes on from what
-// is on the medium, and members that did not look meanwhile follow.
+// The owner dies while it empties extents, and after it retired them: the next one goes on from
+// what is on the medium, and members that did not look meanwhile follow.
 Test(pool_resize, owners_change_while_it_shrinks, .timeout = 60) {
   TestStore store(options(), kSmall, kRoom);
   auto first = std::make_unique<ServingOwner>(store, 1);

@@ -12,6 +12,7 @@ namespace kvpool::media {
 namespace {
 
 constexpr u64 kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024, kTiB = kGiB * 1024;
+constexpr u32 kMapGrowthMax = 64;
 constexpr u32 kFewestExtents = 2;
 constexpr u64 kFewestGroups = 16;
 constexpr u32 kRequestLinesMin = 8, kRequestLinesMax = 32768;
@@ -90,7 +91,7 @@ int check_options(const FormatOptions &o, std::string *why) {
       {"block", o.block_bytes, 1, kPayloadLinesMax * kLineBytes},
       {"stripes of an extent", o.extent_stripes, 1, kExtentStripesMax},
       {"index growth", o.index_growth, 1, 64},
-      {"map growth", o.map_growth, 1, 64},
+      {"map growth", o.map_growth, 1, kMapGrowthMax},
       {"request lines", o.request_lines, kRequestLinesMin, kRequestLinesMax},
       {"response slots", o.response_slots, kResponseSlotsMin, kResponseSlotsMax},
       {"lease in ms", o.lease_ms, 10, 3600 * 1000},
@@ -102,6 +103,12 @@ int check_options(const FormatOptions &o, std::string *why) {
     return fail(why, -EINVAL, "%s: %llu is not between %llu and %llu", r.name,
                 static_cast<unsigned long long>(r.value), static_cast<unsigned long long>(r.low),
                 static_cast<unsigned long long>(r.high));
+  }
+  u64 size = 0;
+  for (u32 d = 0; d < o.device_count; ++d) size += o.device_bytes[d];
+  if (o.max_bytes != 0 && (o.max_bytes < size || o.max_bytes / kMapGrowthMax > size)) {
+    return fail(why, -EINVAL, "largest size: %llu MiB is not between the size and %u times as much",
+                static_cast<unsigned long long>(o.max_bytes / kMiB), kMapGrowthMax);
   }
   if (o.response_slots != 0 && !std::has_single_bit(o.response_slots)) {
     return fail(why, -EINVAL, "response slots: %u is not a power of two", o.response_slots);
@@ -262,7 +269,9 @@ void place_areas(Geometry &g, const FormatOptions &options, u64 payload_bytes, u
   const u64 lines = blocks * pick(options.lines_per_block, 3);
   g.index_groups = std::max(div_up(lines, kGroupLines), kFewestGroups);
   g.index_groups_max = g.index_groups * growth;
-  const u64 extents = div_up(payload_bytes, g.extent_bytes()) * pick(options.map_growth, 4);
+  const u64 most = options.max_bytes != 0 ? options.max_bytes
+                                          : g.pool_bytes() * pick(options.map_growth, 4);
+  const u64 extents = div_up(std::max(most, payload_bytes), g.extent_bytes());
   const u64 records_per_page = kPageBytes / sizeof(u64);
   g.extent_lines = div_up(extents, records_per_page) * records_per_page / kMapRecordsPerLine;
   g.area_bytes = g.area_bytes_needed();
@@ -516,6 +525,22 @@ int plan_resize(const Geometry &g, const RegionTable &now, u64 pool_bytes,
   }
   ret_regions = table;
   return 0;
+}
+
+u64 largest_pool_bytes(const Geometry &g, const RegionTable &now) {
+  const u64 unit = kStripeBytes * g.device_count;
+  u64 room = 0;
+  for (u32 d = 0; d < g.device_count; ++d) room += g.room_bytes(d);
+  u64 low = pool_bytes_in_use(g, now) / unit, high = room / unit + 1;
+  while (high - low > 1) {
+    const u64 middle = (low + high) / 2;
+    RegionTable table;
+    (plan_resize(g, now, middle * unit, table, nullptr) == 0 ? low : high) = middle;
+  }
+  RegionTable table;
+  const u64 size = pool_bytes_in_use(g, now);
+  if (low * unit <= size || plan_resize(g, now, low * unit, table, nullptr) != 0) return size;
+  return pool_bytes_in_use(g, table);
 }
 
 u32 retired_ranges(const RegionTable &table,

@@ -321,7 +321,8 @@ struct FormatOptions {
   u64 block_bytes = 0;      // payload of the usual block: chooses the extent size
   u32 extent_stripes = 0;   // chooses it outright
   u32 index_growth = 0;     // room for an index so many times as large
-  u32 map_growth = 0;       // room for so many times as many extents; default 4
+  u32 map_growth = 0;       // room in the extent map for a pool so many times as large; default 4
+  u64 max_bytes = 0;        // or for one of this size
   u32 request_lines = 0;
   u32 response_slots = 0;
   u32 lease_ms = 0;         // default 2000; the driver's stores set 10000
@@ -358,6 +359,9 @@ u64 pool_bytes_in_use(const Geometry &geometry, const RegionTable &regions);
 // -E2BIG no region is left.
 int plan_resize(const Geometry &geometry, const RegionTable &now, u64 pool_bytes,
                 RegionTable &ret_regions, std::string *why);
+
+// The largest size that plan_resize() does not refuse, in whole extents.
+u64 largest_pool_bytes(const Geometry &geometry, const RegionTable &now);
 
 // Bytes of retired extents, by region and place: at most kMaxRegions * kMaxDevices pieces.
 struct DeviceRange {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growing and shrinking of the pool (proto 14): a member asks for a size, again and again; the owner
-// empties what is to go and takes the store over from itself with another table of regions.
+// Growing and shrinking of the pool (proto 14): a member asks for a size, again and again; the
+// owner empties what is to go and takes the store over from itself with another table of regions.
 #pragma once
 
 namespace kvpool::pool {

@@ -62,7 +62,8 @@ int Context::start(const char *address, std::string *why) {
   }
   if (int err = open_memory(address, why)) return err;
   scratch_ = std::make_unique<ScratchPool>(
-      std::min(kBlockBytesMax, geometry_.pool_bytes()));
+      std::min(kBlockBytesMax, std::max(geometry_.pool_bytes(),  // and what it may grow to
+                                        geometry_.extents_max() * geometry_.extent_bytes())));
   if (int err = async_.start(options_.workers)) return fail(why, err, "no event descriptor");
   member_ = std::make_unique<Member>(*env_, geometry_);
   store_ = std::make_unique<Store<ProcessEnv>>(*member_);
@@ -589,8 +590,10 @@ int Context::await_owner(u64 deadline, const std::atomic<bool> &cancelled) {
 }
 
 int Context::check_room(u64 payload_bytes, std::string *why) {
-  const u64 room = member_->session()->regions.payload_bytes();
+  u64 room = member_->session()->regions.payload_bytes();
   if (payload_bytes <= room) return 0;
+  if (member_->follow_owner() == 0) room = member_->session()->regions.payload_bytes();
+  if (payload_bytes <= room) return 0;  // it has grown since this member looked
   return fail(why, -EMSGSIZE,
               address_ + ": a block of " + std::to_string(payload_bytes) +
                   " bytes is larger than this store, which holds " + std::to_string(room));

@@ -90,6 +90,11 @@ int Context::ask_resize(const ResizeOptions &options, ResizeReport &report, std:
     if (const int err = member_->follow_owner(); err != 0 && err != -EAGAIN) {
       return explain(err, why);
     }
+    if (owner_state() == 0) {  // nothing is reserved for nobody
+      if (monotonic_ns() - heard_ns > options.patience_ns) return explain(-EAGAIN, why);
+      env_->sleep_ns(kAskAgainNs);
+      continue;
+    }
     media::RegionTable wanted;
     const media::RegionTable now = member_->session()->regions;
     if (const int err = plan_resize(options, wanted, report, why)) return err;
@@ -106,9 +111,6 @@ int Context::ask_resize(const ResizeOptions &options, ResizeReport &report, std:
     if (err == -EBUSY || err == -EINVAL) heard_ns = now_ns;
     if (err == -EINVAL && ++refused > kRefusals) {
       return fail(why, -EREMOTEIO, address_ + ": the owner cannot reach the devices' new bytes");
-    }
-    if (err == -EAGAIN && owner_state() == 0 && now_ns - heard_ns > options.patience_ns) {
-      return explain(err, why);
     }
     if (now_ns - heard_ns > options.patience_ns) return explain(err, why);
     const ResizeProgress progress{answer.leaving, answer.held, answer.pinned};
@@ -129,6 +131,7 @@ int Context::resize(const ResizeOptions &options, ResizeReport &ret_report, std:
     return fail(why, -EOPNOTSUPP, address_ + ": the size of a dax device is fixed");
   }
   ResizeReport report;
+  report.shrinks = options.shrink;
   media::RegionTable wanted;
   if (const int err = plan_resize(options, wanted, report, why)) return err;
   if (options.dry_run) {

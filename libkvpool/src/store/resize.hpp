@@ -25,6 +25,7 @@ struct ResizeOptions {
 };
 
 struct ResizeReport {
+  bool shrinks = false;
   u64 bytes_before = 0, bytes_after = 0;  // of the pool
   u64 data_before = 0, data_after = 0;    // for blocks
   u32 extents_before = 0, extents_after = 0;
