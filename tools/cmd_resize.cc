@@ -20,7 +20,8 @@ std::string hint_of(int error, const std::string &why, bool shrink) {
     case -ERANGE:
       return shrink ? "a smaller store is made with kvpool format" : "give a larger --size";
     case -EFBIG:
-      return why.find("room") != std::string::npos ? "room is made by kvpool format --max-size" : "";
+      return why.find("room") != std::string::npos ? "room is made by kvpool format --max-size"
+                                                   : "";
     case -E2BIG: return "kvpool format makes a store of any size";
     case -ENOSPC: return "nothing was changed";
     default: return "";
@@ -44,8 +45,8 @@ public:
 
   bool go_on(const store::ResizeProgress &now) {
     most_ = std::max(most_, now.leaving);
-    const std::string unit = fmt::format("extents empty ({} held by members, {} with pinned blocks)",
-                                         now.held, now.pinned);
+    const std::string unit = fmt::format(
+        "extents empty ({} held by members, {} with pinned blocks)", now.held, now.pinned);
     progress_.show(most_ - now.leaving, most_, unit);
     return !stop_requested();
   }

@@ -112,9 +112,9 @@ Test(store_resize, members_go_on_while_it_grows_and_shrinks, .timeout = 120) {
   std::atomic<u64> puts{0}, hits{0}, failures{0};
   std::thread worker([&] {
     for (u64 n = 0; !stop; ++n) {
-      if (busy.put(n % 300, 300 * 1024) < 0) ++failures;
+      if (busy.put(n % 40, 300 * 1024) < 0) ++failures;
       ++puts;
-      const int got = busy.get((n * 7) % 300, 300 * 1024);
+      const int got = busy.get((n * 7) % 40, 300 * 1024);
       if (got < 0) ++failures;
       if (got == 1) ++hits;
     }
