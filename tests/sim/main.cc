@@ -67,6 +67,7 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "get_corrupt",
                                            "pending_of_nobody",
                                            "index_growth_without_room",
+                                           "shrink_forgotten",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

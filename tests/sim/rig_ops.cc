@@ -252,7 +252,7 @@ int Rig::resize(Actor &actor, u64 pool_bytes) {
                         answer);
     sim_.note("op resize asked", pool_bytes, static_cast<u64>(err));
     if (err == 0) break;
-    if (actor.env->now_ns() > until || sim_.rng().chance(20)) {
+    if (actor.env->now_ns() > until || sim_.rng().chance(shrinks && err == -EBUSY ? 120 : 20)) {
       SIM_MARK("resize given up");
       if (sim_.rng().chance(500)) {  // as one whose process was killed
         actor.env->sleep_ns(u64{options_.lease_ms} * 1'500'000);
