@@ -94,14 +94,16 @@ LineName parse_line_name(const std::string &text) {
 }
 
 // DEVICE:BYTE. False: the text does not begin with a number.
-bool byte_of(const std::string &text, const media::Geometry &geo, PoolOffset &ret) {
+bool byte_of(const std::string &text, const media::StoreView &view, PoolOffset &ret) {
+  const media::Geometry &geo = view.geometry();
   const std::size_t colon = std::min(text.find(':'), text.size());
   std::uint64_t device = 0, byte = 0;
   if (!parse_count(text.substr(0, colon), device)) return false;
   if (colon < text.size() && !parse_bytes(text.substr(colon + 1), byte)) {
     fail(kExitUsage, "--decode", "'" + text + "' has no number behind the colon");
   }
-  if (device >= geo.device_count || byte % kLineBytes != 0 || byte >= geo.device_bytes[device]) {
+  if (device >= geo.device_count || byte % kLineBytes != 0 ||
+      byte >= media::device_end(geo, view.regions, static_cast<u32>(device))) {
     fail(kExitUsage, "--decode", "'" + text + "' is no line of the store",
          fmt::format("a line's byte is a multiple of {}", kLineBytes));
   }
@@ -150,7 +152,7 @@ std::vector<LineKind> line_kinds(const media::StoreView &view) {
       {"extent", true, {extents},
        [&, area](const u32 *n) { return geo.map_line(area(), n[0] / media::kMapRecordsPerLine); }},
       {"entry", true, {entries}, [&, area](const u32 *n) { return geo.entry_line(area(), n[0]); }},
-      {"strip", true, {extents, units},
+      {"strip", true, {view.area_known ? view.regions.extents_in_use() : 0, units},
        [&view](const u32 *n) { return view.regions.strip_line(n[0], n[1]); }},
   };
 }
@@ -158,7 +160,7 @@ std::vector<LineKind> line_kinds(const media::StoreView &view) {
 // A line's name, or DEVICE:BYTE, to its address. Numbers that are left out are 0.
 PoolOffset place_of(const std::string &text, const media::StoreView &view) {
   PoolOffset place{};
-  if (byte_of(text, view.geometry(), place)) return place;
+  if (byte_of(text, view, place)) return place;
   const LineName name = parse_line_name(text);
   std::string names;
   for (const LineKind &kind : line_kinds(view)) {

@@ -26,6 +26,7 @@ kvpool_format_opts options_of(const Args &args) {
     return static_cast<std::uint32_t>(args.number(name, 0));
   };
   opts.size_bytes = args.number("--size", 0);
+  opts.max_bytes = args.number("--max-size", 0);
   opts.devices = small("--devices");
   opts.block_bytes = small("--block-bytes");
   opts.index_growth = small("--index-growth");
@@ -100,6 +101,7 @@ void report(const Args &args, const std::string &address, bool replaced) {
 media::Layout planned(const std::string &address, const kvpool_format_opts &opts) {
   store::MakeOptions make;
   make.size_bytes = opts.size_bytes;
+  make.layout.max_bytes = opts.max_bytes;
   make.devices = opts.devices;
   make.yes = (opts.flags & KVPOOL_FORMAT_F_YES) != 0;
   make.force = (opts.flags & KVPOOL_FORMAT_F_FORCE) != 0;

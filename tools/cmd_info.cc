@@ -33,8 +33,12 @@ int cmd_info(const Args &args) {
                    bytes_text(number("pool_bytes")),
                    100.0 * static_cast<double>(number("metadata_bytes")) /
                        static_cast<double>(std::max<std::uint64_t>(1, number("pool_bytes"))))});
-  table.row({"extents", fmt::format("{} of {}", count_text(number("extents")),
-                                    bytes_text(number("extent_bytes")))});
+  const std::uint64_t retired = number("extents_retired");
+  table.row({"extents", fmt::format("{} of {}{}", count_text(number("extents")),
+                                    bytes_text(number("extent_bytes")),
+                                    retired == 0 ? std::string()
+                                                 : fmt::format(", {} more retired", retired))});
+  table.row({"may grow", fmt::format("to {}", bytes_text(number("pool_bytes_max")))});
   table.row({"index", fmt::format("{} entries, room for {}", count_text(number("index_entries")),
                                   count_text(number("index_entries_max")))});
   table.row({"members", fmt::format("{} hosts of {}, {} standby slots", number("hosts"),

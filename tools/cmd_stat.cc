@@ -50,7 +50,8 @@ Json stat_of(StoreView &view) {
                    {"extents_members", extents.members},
                    {"extents_former", extents.former},
                    {"extents_tainted", extents.tainted},
-                   {"extents_unreadable", extents.unreadable}};
+                   {"extents_unreadable", extents.unreadable},
+                   {"extents_retired", view.regions().retired}};
   stat["namespaces"] = Json::array();
   for (const NsView &ns : view.namespaces()) {
     const bool known = ns.id < index.by_ns.size();
@@ -83,10 +84,11 @@ std::string stat_text(const Json &stat) {
                       number(blocks["pending"]), number(blocks["draining"]),
                       number(blocks["hidden"]), number(blocks["unreadable"]));
   text +=
-      fmt::format("extents: {} owner, {} members, {} former life, {} tainted, {} unreadable\n\n",
+      fmt::format("extents: {} owner, {} members, {} former life, {} tainted, {} unreadable, {} "
+                  "retired\n\n",
                   number(space["extents_owner"]), number(space["extents_members"]),
                   number(space["extents_former"]), number(space["extents_tainted"]),
-                  number(space["extents_unreadable"]));
+                  number(space["extents_unreadable"]), number(space["extents_retired"]));
   Table members({">slot", ">host", "name", ">pid", "state", "role", ">heartbeat"});
   for (const Json &member : stat["members"]) {
     if (member["state"] == "left") continue;

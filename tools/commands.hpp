@@ -12,6 +12,8 @@ int cmd_info(const Args &args);
 int cmd_check(const Args &args);
 int cmd_repair(const Args &args);
 int cmd_host(const Args &args);
+int cmd_grow(const Args &args);    // both in cmd_resize.cc
+int cmd_shrink(const Args &args);
 int cmd_stat(const Args &args);
 int cmd_top(const Args &args);
 int cmd_serve(const Args &args);

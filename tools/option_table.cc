@@ -44,6 +44,8 @@ constexpr OptionSpec kFormat[] = {
      "Room for an index so many times as large; the owner makes use of it when the index is "
      "outgrown.",
      "", 0, 1, 64},
+    {"--max-size", Kind::kBytes, "BYTES", "four times the size",
+     "How large kvpool grow may make the pool: room in the extent map, up to 64 times the size."},
     {"--hosts", Kind::kCount, "N", "2 to 16, by the pool's size", "Hosts that may attach.", "", 0,
      1, 16},
     {"--members", Kind::kCount, "N", "8 to 16, by the pool's size",
@@ -92,6 +94,16 @@ constexpr OptionSpec kHost[] = {
     kStore,
     {"--confirmed", Kind::kFlag, "", "", "The host is off and stays off: this is not asked again."},
     kDryRun,
+    kJson,
+};
+
+constexpr OptionSpec kGrow[] = {
+    kStore,
+    {"--size", Kind::kBytes, "BYTES", "",
+     "Size of the pool then, over all its devices: a multiple of 2 MiB on each.", "", kRequired},
+    {"--timeout", Kind::kReal, "SECONDS", "5", "Give up when no owner answers for this time."},
+    kDryRun,
+    kProgress,
     kJson,
 };
 
@@ -270,6 +282,15 @@ constexpr CommandSpec kCommands[] = {
      "Says that no process of the host will ever store again, so that the owner takes back what "
      "they held at once. Refuses while something of the host moves. Exit code 3: it had no member.",
      kHost, cmd_host},
+    {"grow", "make a store larger while it is in use",
+     "Allocates the bytes that the store's files lack and has the owner use them; nothing moves "
+     "and "
+     "members go on. Nothing is changed when there is no space.",
+     kGrow, cmd_grow},
+    {"shrink", "make a store smaller while it is in use",
+     "Has the owner empty the last extents of the pool, takes them out of use and gives their "
+     "storage back; members go on. Interrupted or killed, it leaves the store as it was.",
+     kGrow, cmd_shrink},
     {"stat", "counts of a store",
      "Prints how full the store is, by namespace and state, who its members are, and who owns it.",
      kStat, cmd_stat},

@@ -257,7 +257,7 @@ ExtentCounts StoreView::count_extents() {
   ExtentCounts counts;
   counts.by_member.resize(256);
   if (epoch_ == 0) return counts;
-  const u32 extents = regions_.extent_count();
+  const u32 extents = regions_.extents_in_use();
   memory_->acquire(geometry_.map_line(area_, 0), (u64{extents} * 8 + 63) / 64 * 64);
   for (u32 extent = 0; extent < extents; ++extent) {
     const PoolOffset at = geometry_.map_word(area_, extent);
@@ -327,14 +327,18 @@ Json store_summary(const std::string &address) {
   data["features"] = {{"incompatible", geo.incompat},
                       {"read_only_compatible", geo.ro_compat},
                       {"compatible", geo.compat}};
-  data["pool_bytes"] = geo.pool_bytes();
-  data["data_bytes"] = view.regions().payload_bytes();
-  data["metadata_bytes"] = geo.pool_bytes() - view.regions().payload_bytes();
+  const media::RegionTable &regions = view.regions();
+  const u64 bytes = media::pool_bytes_in_use(geo, regions);
+  data["pool_bytes"] = bytes;
+  data["pool_bytes_max"] = media::largest_pool_bytes(geo, regions);
+  data["data_bytes"] = regions.payload_bytes();
+  data["metadata_bytes"] = bytes - regions.payload_bytes();
   data["device_count"] = geo.device_count;
   data["devices"] = Json::array();
   for (u32 d = 0; d < geo.device_count; ++d) {
     data["devices"].push_back(
-        {{"name", view.backend().devices()[d].name}, {"bytes", geo.device_bytes[d]}});
+        {{"name", view.backend().devices()[d].name},
+         {"bytes", media::device_end(geo, regions, d)}});
   }
   data["hosts"] = geo.host_count;
   data["members_per_host"] = geo.members_per_host;
@@ -342,7 +346,8 @@ Json store_summary(const std::string &address) {
   data["width"] = geo.width;
   data["namespaces_max"] = geo.namespaces_max();
   data["extent_bytes"] = geo.extent_bytes();
-  data["extents"] = view.regions().extent_count();
+  data["extents"] = regions.extents_in_use();
+  data["extents_retired"] = regions.retired;
   data["min_block_bytes"] = geo.min_block_bytes;
   data["index_entries"] = view.entry_count();
   data["index_entries_max"] = geo.index_groups_max * media::kGroupLines;

@@ -574,6 +574,80 @@ class Failures(Case):
         at.hear(self.put(store, "huge", data * 12, code=1))
         self.clean(store)
 
+    def busy(self, store, done):
+        """Two members that put, get and verify every byte, again and again, until `done` is set."""
+        results = []
+
+        def work():
+            while not done.is_set():
+                results.append(run("replay", "--pool", store, "--members", 2, "--requests", 60, "--block-bytes", "64KiB",
+                                   "--progress", "none"))
+        thread = threading.Thread(target=work)
+        thread.start()
+        return thread, results
+
+    def gone_on(self, busy, done):
+        """The members went on, without one failure, and after what was done as well."""
+        thread, results = busy
+        so_far = len(results)
+        self.assertTrue(wait_until(lambda: len(results) > so_far + 1, 60))
+        done.set()
+        thread.join()
+        for result in results:
+            self.assertEqual(result.returncode, 0, result.out + result.err)
+
+    @section("Pool too small")
+    def test_pool_too_small(self, at):
+        store = self.make()
+        self.serve(store)
+        data = os.urandom(4 << 20)
+        for i in range(12):
+            self.put(store, f"k{i}", data)
+        at.hear(self.good("why", "k0", "--pool", store, code=3))
+        at.hear(self.good("info", store))
+        done = threading.Event()
+        busy = self.busy(store, done)
+        try:
+            at.do("grow", store)
+            self.assertEqual(self.json("info", store)["data"]["pool_bytes"], 32 << 20)
+            at.do("grow", store)
+            self.gone_on(busy, done)
+        finally:
+            done.set()
+        self.assertEqual(self.json("info", store)["data"]["pool_bytes"], 64 << 20)
+        for i in range(10):
+            self.put(store, f"n{i}", data)
+        for i in range(10):
+            self.good("get", f"n{i}", "--pool", store)
+        at.do("check", store)
+        self.clean(store)
+
+    @section("Pool too large")
+    def test_pool_too_large(self, at):
+        store = self.make()
+        self.serve(store)
+        data = os.urandom(1 << 20)
+        for i in range(30):
+            self.put(store, f"k{i}", data)
+        took = os.stat(self.folder / "pool").st_blocks
+        done = threading.Event()
+        busy = self.busy(store, done)
+        try:
+            at.do("shrink", store)
+            self.gone_on(busy, done)
+        finally:
+            done.set()
+        stat = self.hear_stat(at, store)
+        self.assertGreater(stat["data"]["space"]["extents_retired"], 6)
+        self.assertEqual(os.stat(self.folder / "pool").st_size, 32 << 20)
+        self.assertLess(os.stat(self.folder / "pool").st_blocks, took - (15 << 20) // 512)
+        at.do("check", store)
+        self.clean(store)
+
+    def hear_stat(self, at, store):
+        at.do("stat", store)
+        return self.json("stat", store)
+
     @section("Namespace over its quota")
     def test_quota(self, at):
         store = self.make()

@@ -179,12 +179,14 @@ class Store:
             first, count, state, places = struct.unpack("<IIBB", head[:10])
             if state == 2:
                 self.regions.append({"first": first, "count": count, "device": head[12:12 + places],
-                                     "page": list(struct.iter_unpack("<II", pages))[:places]})
+                                     "page": list(struct.iter_unpack("<II", pages))[:places],
+                                     "retired": struct.unpack("<I", head[28:32])[0]})
 
     def stripe(self, extent: int, stripe: int) -> tuple[int, int, int]:
         """Device, byte of the stripe, byte of its strip."""
         for region in self.regions:
-            if region["first"] <= extent < region["first"] + region["count"]:
+            in_use = region["count"] - region["retired"]
+            if region["first"] <= extent < region["first"] + in_use:
                 s = (extent - region["first"]) * self.extent_stripes + stripe
                 k, row = s % len(region["device"]), s // len(region["device"])
                 data, strip = region["page"][k]

@@ -70,6 +70,7 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "scan_spill_said_anew",
                                            "scan_twin_hidden",
                                            "doubt_of_unknown_clear",
+                                           "shrink_forgotten",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

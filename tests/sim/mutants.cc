@@ -168,6 +168,16 @@ constexpr MutantInfo kMutants[] = {
      "a lapsed member's extents wait for 2 L", "zombie"},
     {pool::Mutant::kGivenUpRankForgotten, "given-up-rank-forgotten", "8",
      "a rank given up by time keeps the blocks of its group's dead from use", "groups"},
+    {pool::Mutant::kTableUnmapped, "table-unmapped", "14",
+     "a table of regions is believed only with its bytes mapped", "pool-growth"},
+    {pool::Mutant::kRetireHeld, "retire-held", "14", "what members hold is not retired",
+     "pool-growth"},
+    {pool::Mutant::kRetirePublished, "retire-published", "14",
+     "what an entry refers to is not retired", "pool-growth"},
+    {pool::Mutant::kGrantLeaving, "grant-leaving", "14",
+     "extents that are to go are granted to nobody", "pool-growth"},
+    {pool::Mutant::kGrownWordsForgotten, "grown-words-forgotten", "14",
+     "a region comes with the map words of its extents", "pool-growth"},
 };
 
 std::vector<std::string> split(const char *text) {

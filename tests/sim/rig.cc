@@ -30,7 +30,7 @@ Rig::Rig(Sim &sim, const RigOptions &options) : sim_(sim), options_(options) {
   format.lines_per_block = options.lines_per_block;
   format.extent_stripes = 1;
   format.index_growth = options.index_growth;
-  format.map_growth = 1;
+  format.map_growth = options.room_bytes ? 8 : 1;
   format.request_lines = 32;
   format.response_slots = 16;
   format.lease_ms = options.lease_ms;
@@ -57,8 +57,21 @@ Rig::Rig(Sim &sim, const RigOptions &options) : sim_(sim), options_(options) {
   world.torn_permille = options.torn_permille;
   world.delta_ns = u64{options.delta_us} * 990;  // a little less than the store's bound
   world.device_bytes.clear();
-  for (u32 d = 0; d < geo.device_count; ++d) world.device_bytes.push_back(geo.device_bytes[d]);
+  std::vector<u64> files;
+  for (u32 d = 0; d < geo.device_count; ++d) {
+    files.push_back(geo.device_bytes[d]);
+    world.device_bytes.push_back(geo.device_bytes[d] + options.room_bytes);
+  }
   sim_.make_world(world);
+  if (options.room_bytes == 0) return;
+  sim_.set_files(std::move(files));
+  sim_.judge_stores([this] {  // whoever is dead may store what nobody will ever read
+    for (const auto &actor : actors_) {
+      if (actor->process != sim_.current_process()) continue;
+      return !actor->cut_off && sim_.now() < actor->entitled_until;
+    }
+    return false;
+  });
 }
 
 Rig::~Rig() {
@@ -225,6 +238,12 @@ void Rig::serve(Actor &actor) {
       if (err != 0) break;
       SIM_MARK("index enlarged");
     }
+    if (owner.wants_resize()) {
+      const int err = owner.resize_now();
+      sim_.note("op resize", owner.epoch(), static_cast<u64>(err));
+      if (err != 0) break;
+      SIM_MARK("pool resized");
+    }
     if (served == 0) actor.env->sleep_ns(rest_ns(owner.idle_ns(), options_.rest_ns));
   }
   actor.serving = false;
@@ -270,7 +289,8 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
                              sim_.rng().between(kMs, 15 * kMs));
           }
           if (actor.owner && actor.owner->stats().evicted) owners_stats_lost_ = true;
-          actor.owner = actor.owners.emplace_back(new SimOwner(*actor.env, *actor.member));
+          actor.owner = actor.owners.emplace_back(
+              new SimOwner(*actor.env, *actor.member, {.leaving_at_once = 1}));
           const int err = actor.owner->take_over(standby_slot);
           sim_.note("op take over", actor.owner->epoch(), static_cast<u64>(err));
           if (err == 0) {
@@ -357,6 +377,18 @@ void Rig::lease_thread(Actor &actor) {
 void Rig::spawn_member(Actor &actor, u64 ops) {
   spawn_worker(actor, [this, &actor, ops] {
     for (u64 i = 0; i < ops && !sim_.failed(); ++i) one_operation(actor);
+  });
+}
+
+void Rig::spawn_resizer(Actor &actor, u64 times) {
+  spawn_worker(actor, [this, &actor, times] {
+    const u64 unit = media::kStripeBytes * geometry().device_count;
+    const u64 most =
+        (geometry().pool_bytes() + options_.room_bytes * geometry().device_count) / unit;
+    for (u64 i = 0; i < times && !sim_.failed(); ++i) {
+      resize(actor, unit * (1 + sim_.rng().below(most)));
+      actor.env->sleep_ns(sim_.rng().below(10 * kMs));
+    }
   });
 }
 

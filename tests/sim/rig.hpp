@@ -40,6 +40,7 @@ struct RigOptions {
   u64 call_ns = 400'000'000;  // deadline of one call
   u64 slow_ns = 0;            // a reader may stop this long between its steps; 0: three graces
   u32 index_growth = 1;       // room for an index so many times as large
+  u64 room_bytes = 0;         // not 0: so much more on each device, for a pool that grows
   u64 index_bytes = 0;        // blocks of this size the index is made for; 0: of block_bytes
   u32 stall_permille = 0;     // a store's put stops in its middle for longer than a quarantine
   u32 freeze_permille = 0;    // a writer's process stops between looking at its lease and storing
@@ -119,6 +120,9 @@ public:
   void spawn_owner(Actor &actor, u32 standby_slot, bool at_once);
   // A member with its lease thread, and `ops` random operations from a worker thread.
   void spawn_member(Actor &actor, u64 ops);
+  // A member that makes the pool larger and smaller so many times, as `kvpool grow` and `shrink`
+  // do.
+  void spawn_resizer(Actor &actor, u64 times);
   // The same with other work than random operations; it runs once the namespace is open.
   void spawn_worker(Actor &actor, std::function<void()> work);
   // Lets members leave when their work is done, waits until everything is settled, checks what is
@@ -142,6 +146,8 @@ public:
   void spawn_rank(Actor &actor);
   // Until nothing is in doubt: what was acknowledged is accepted.
   void accept_all(Actor &actor);
+  // Asks for a size until an owner's answer counts, or for a while; gives storage back then.
+  int resize(Actor &actor, u64 pool_bytes);
   // Its lease was renewed, or begun, at `begun` or a little later.
   void renewed(Actor &actor, Time begun);
 
@@ -177,6 +183,7 @@ private:
   struct MediumView {
     u32 epoch = 0;
     PoolOffset area{};
+    media::RegionTable regions{};
     std::vector<media::MapRecord> extents;
     std::vector<media::Entry> entries;
   };
@@ -193,6 +200,8 @@ private:
   PoolOffset payload_at(const pool::Session &session, u64 address, u64 line) const;
   void poke(PoolOffset at, Line line, u32 epoch);
   bool copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy);
+  bool has_place(const Actor &actor, const pool::Hit &hit) const;
+  void give_back(const media::RegionTable &regions);
   // False: damaged, and the block is known to be tainted, so that a check would have told.
   bool judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
              Time begun);

@@ -62,7 +62,13 @@ bool Rig::read_medium(MediumView &view) const {
   if (best.active == 0) return false;
   view.epoch = best.active;
   view.extents.clear();
-  for (u32 x = 0; x < layout_.regions.extent_count(); ++x) {
+  Line table[media::kRegionTableLines];
+  for (u32 i = 0; i < media::kRegionTableLines; ++i) {
+    table[i] = sim_.world().peek(geo.region_line(view.area, i));
+    if (!sealer_.intact(table[i], geo.region_line(view.area, i), view.epoch)) return false;
+  }
+  if (media::decode_regions(table, geo, view.regions, nullptr) != 0) return false;
+  for (u32 x = 0; x < view.regions.extent_count(); ++x) {
     const PoolOffset at = geo.map_word(view.area, x);
     const Line line = sim_.world().peek(PoolOffset::from_raw(at.raw() & ~(kLineBytes - 1)));
     media::MapRecord record{};
@@ -103,7 +109,7 @@ std::string Rig::space_text() const {
     }
     const u64 begin = entry.locator() * media::kLocatorUnit;
     const u64 end = begin + entry.payload_lines() * kLineBytes;
-    if (!layout_.regions.holds(begin, end - begin)) return "entry names bytes outside the pool";
+    if (!view.regions.holds(begin, end - begin)) return "entry names bytes outside the pool";
     const auto next = blocks.lower_bound(begin);
     if (next != blocks.end() && next->first < end) return "two entries share a block";
     if (next != blocks.begin() && std::prev(next)->second > begin)

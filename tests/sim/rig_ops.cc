@@ -88,7 +88,8 @@ int Rig::put(Actor &actor, u64 key) {
       for (const pool::Block &b : more) member.abort(b);
     }
   }
-  if (!layout_.regions.holds(block.address, options_.block_bytes)) {
+  if (!member.session()->regions.holds(block.address, options_.block_bytes) &&
+      sim_.now() < actor.entitled_until) {
     sim_.fail("%s is given block %#llx of extent %u, outside the pool", actor.name.c_str(),
               ull(block.address), block.extent);
   }
@@ -189,7 +190,13 @@ int Rig::get(Actor &actor, u64 key) {
     }
     return -EAGAIN;
   }
-  if (!readable) return -EIO;
+  if (!readable) {
+    if (!has_place(actor, hit)) {
+      sim_.fail("%s, key %llu: a validated block is in no region in use", actor.name.c_str(),
+                ull(key));
+    }
+    return -EIO;
+  }
   ++actor.hits;
   return judge(actor, key, hit, copy, begun) ? 0 : -EILSEQ;
 }
@@ -207,6 +214,72 @@ void Rig::dawdle(Actor &actor) {
   actor.env->sleep_ns(sim_.rng().below(longest));
 }
 
+bool Rig::has_place(const Actor &actor, const pool::Hit &hit) const {
+  return payload_at(*actor.member->session(), hit.address, 0) != kNoOffset;
+}
+
+// What a hole reads as; a host's caches may go on showing what was there.
+void Rig::give_back(const media::RegionTable &regions) {
+  media::DeviceRange ranges[media::kMaxRegions * media::kMaxDevices];
+  const u32 n = media::retired_ranges(regions, ranges);
+  for (u32 i = 0; i < n; ++i) {
+    const media::DeviceRange &r = ranges[i];
+    for (u64 at = r.begin; at < r.end; at += options_.block_bytes) {
+      for (u64 line = 0; line < options_.payload_lines; ++line) {
+        sim_.world().poke(PoolOffset(r.device, at + line * kLineBytes), Line{});
+      }
+    }
+    sim_.give_back(r.device, r.begin, r.end);
+  }
+}
+
+int Rig::resize(Actor &actor, u64 pool_bytes) {
+  SimMember &member = *actor.member;
+  const media::Geometry &geo = geometry();
+  const u64 until = actor.env->now_ns() + options_.call_ns;
+  int err = -EAGAIN;
+  media::ResizeAnswer answer{};
+  bool shrinks = false;
+  while (!sim_.failed()) {
+    member.follow_owner();
+    media::RegionTable wanted;
+    const media::RegionTable now = member.session()->regions;
+    err = media::plan_resize(geo, now, pool_bytes, wanted, nullptr);
+    if (err != 0) return err;
+    shrinks = wanted.extents_in_use() < now.extents_in_use();
+    std::vector<u64> files = sim_.files();
+    for (u32 d = 0; d < geo.device_count && !shrinks; ++d) {
+      files[d] = std::max(files[d], media::device_end(geo, wanted, d));
+      if (files[d] > sim_.world().device_bytes(d)) return -ENOSPC;
+    }
+    if (!shrinks) {
+      sim_.set_files(files);
+      sim_.take_back_holes();
+    }
+    err = member.resize(pool_bytes, wanted.extents_in_use(), actor.env->now_ns() + 5'000'000,
+                        answer);
+    sim_.note("op resize asked", pool_bytes, static_cast<u64>(err));
+    if (err == 0) break;
+    if (actor.env->now_ns() > until || sim_.rng().chance(shrinks && err == -EBUSY ? 120 : 20)) {
+      SIM_MARK("resize given up");
+      if (sim_.rng().chance(500)) {  // as one whose process was killed
+        actor.env->sleep_ns(u64{options_.lease_ms} * 1'500'000);
+      } else {
+        member.resize(0, 0, actor.env->now_ns() + 5'000'000, answer);
+      }
+      return err;
+    }
+    actor.env->sleep_ns(sim_.rng().below(3'000'000));
+  }
+  if (err != 0 || member.follow_owner() != 0) return err;
+  actor.env->sleep_ns(u64{options_.grace_us} * 1000);
+  const media::RegionTable &now = member.session()->regions;
+  if (media::pool_bytes_in_use(geo, now) > pool_bytes || now.retired == 0) return 0;
+  SIM_MARK("storage given back");
+  give_back(now);
+  return 0;
+}
+
 bool Rig::copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy) {
   const u64 lines = hit.payload_bytes / kLineBytes;
   if (lines == 0 || lines > options_.payload_lines) {
@@ -215,6 +288,7 @@ bool Rig::copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy
   copy.resize(lines);
   SimMemory &mem = actor.env->memory();
   const PoolOffset from = payload_at(*actor.member->session(), hit.address, 0);
+  if (from == kNoOffset) return false;  // the pool has shrunk since it was found
   mem.begin_wave();
   mem.flush_lines(from, lines);
   mem.end_wave();
@@ -299,6 +373,9 @@ int Rig::hold_pinned(Actor &actor, u64 key) {
     SIM_MARK("pin ran out in use");
     member.unpin(pin);
     return -ETIME;
+  }
+  if (!has_place(actor, pin.hit)) {
+    sim_.fail("%s, key %llu: a pinned block is in no region in use", actor.name.c_str(), ull(key));
   }
   const bool right = !readable || judge(actor, key, pin.hit, copy, begun);
   member.unpin(pin);

@@ -182,6 +182,31 @@ void act_take_over(Play &play) {
   play.put(2);
 }
 
+// What resizing does to the pool, in stripes on each device.
+void resize_by(Play &play, int stripes) {
+  const media::Geometry &geo = play.rig.geometry();
+  const u64 unit = media::kStripeBytes * geo.device_count;
+  const u64 size = geo.pool_bytes() / unit + static_cast<u64>(stripes);
+  play.rig.expect_evictions();
+  const int err = play.rig.resize(*play.member, size * unit);
+  if (err == -ERANGE || err == -EFBIG || err == -ENOSPC) {
+    play.sim.fail("script %s: no such size: error %d", play.script.name, err);
+  }
+}
+void act_grow(Play &play) {
+  resize_by(play, 3);
+  play.put(2);
+}
+void act_shrink(Play &play) {
+  resize_by(play, 1);
+  play.put(4);
+}
+// A larger pool, whose new extents are granted next; it is made small again.
+void prepare_grown(Play &play) {
+  resize_by(play, 3);
+  for (u64 key = 1; key <= 3; ++key) play.put(key);
+}
+
 constexpr RigOptions kSmall{.hosts = 4, .extents = 4, .block_bytes = 512 << 10, .payload_lines = 2,
                             .lease_ms = 10, .grace_us = 500, .keys = 4, .rest_ns = 1 * kMs,
                             .rash_permille = 0};
@@ -205,6 +230,11 @@ constexpr RigOptions patient(RigOptions rig) {
   return rig;
 }
 constexpr RigOptions kPatient = patient(kSmall);
+constexpr RigOptions roomy(RigOptions rig) {
+  rig.room_bytes = 8 << 20;
+  return rig;
+}
+constexpr RigOptions kRoomy = roomy(with(kSmall, 4, 1 << 20, 4));
 constexpr RigOptions kRuns = with(kSmall, 6, 4 << 20, 3);
 
 constexpr Script kScripts[] = {
@@ -243,6 +273,12 @@ constexpr Script kScripts[] = {
      act_take_over},
     {"join", "a member joins anew and publishes", Victim::kMember, kSmall, prepare_one, act_join},
     {"leave", "a member leaves", Victim::kMember, kSmall, prepare_one, act_leave},
+    {"grow", "the pool gets a region", Victim::kOwner, kRoomy, prepare_one, act_grow},
+    {"grow-member", "the same, by the member that dies", Victim::kMember, kRoomy, prepare_one,
+     act_grow},
+    {"shrink", "the last extents are retired", Victim::kOwner, kRoomy, prepare_grown, act_shrink},
+    {"shrink-both", "the same, owner and member on one host", Victim::kBoth, kRoomy, prepare_grown,
+     act_shrink},
 };
 
 void read_along(Play &play, Actor &reader) {

@@ -45,6 +45,9 @@ void Sim::reset(const RunOptions &options) {
   clocks_.clear();
   runnable_.clear();
   locks_.clear();
+  files_.clear();
+  holes_.clear();
+  may_store_ = nullptr;
   trace_next_ = 0;
   notes_.clear();
   mark_hook_ = nullptr;

@@ -140,6 +140,21 @@ public:
   Time paused_total(ProcessId process) const { return processes_[process].paused_total; }
   u32 host_of(ProcessId process) const { return processes_[process].host; }
 
+  // --- files of devices: what a process can map of them; none: devices have one size for ever ----
+  const std::vector<u64> &files() const { return files_; }
+  void set_files(std::vector<u64> bytes) { files_ = std::move(bytes); }
+  // Storage given back: whoever may store at all must not store there any more.
+  void give_back(u32 device, u64 begin, u64 end) { holes_.push_back({device, begin, end}); }
+  void take_back_holes() { holes_.clear(); }
+  struct Hole {
+    u32 device;
+    u64 begin, end;
+  };
+  const std::vector<Hole> &holes() const { return holes_; }
+  // Whether the current process may store payload, for all that the scenario knows.
+  void judge_stores(std::function<bool()> may) { may_store_ = std::move(may); }
+  bool may_store() const { return !may_store_ || may_store_(); }
+
   // --- file locks: freed when the holder dies, kept while it is stopped --------------------------
   bool try_lock(u64 lock);
   void unlock(u64 lock);
@@ -230,6 +245,9 @@ private:
   u64 arrivals_ = 0;  // threads that became runnable, ever
   u64 arrivals_seen_ = 0;
   std::map<u64, ProcessId> locks_;
+  std::vector<u64> files_;
+  std::vector<Hole> holes_;
+  std::function<bool()> may_store_;
   std::vector<TraceEntry> trace_;
   std::vector<TraceEntry> notes_;
   std::function<void(const char *)> mark_hook_;

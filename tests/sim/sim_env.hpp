@@ -54,6 +54,7 @@ public:
     sim_->unlock(u64{machine_} << 48 | lock_id(kind, index));
   }
   bool revoked() noexcept { return revoked_; }
+  bool reach(PoolOffset end) noexcept { return memory_.reach(end); }
   bool mutant(pool::Mutant which) const noexcept {
     return sim_->options().mutant == static_cast<u32>(which);
   }

@@ -15,6 +15,29 @@ constexpr u64 kSmallLines = 64;
 constexpr u32 kSlowPermille = 40;
 }  // namespace
 
+bool SimMemory::reach(PoolOffset end) noexcept {
+  if (mapped_.empty()) return true;
+  sim_->step(kLoadNs, "map", end.raw());
+  const std::vector<u64> &files = sim_->files();
+  if (end.byte() > files[end.device()]) return false;
+  mapped_[end.device()] = std::max(mapped_[end.device()], files[end.device()]);
+  return true;
+}
+
+void SimMemory::touch(PoolOffset off, bool store) {
+  if (mapped_.empty()) return;
+  if (off.byte() >= mapped_[off.device()]) {
+    sim_->fail("touches byte %#llx of device %u, of which it has mapped %#llx",
+               static_cast<unsigned long long>(off.byte()), off.device(),
+               static_cast<unsigned long long>(mapped_[off.device()]));
+  }
+  for (const Sim::Hole &hole : sim_->holes()) {
+    const bool inside =
+        hole.device == off.device() && off.byte() >= hole.begin && off.byte() < hole.end;
+    if (inside && store && sim_->may_store()) sim_->fail("stores to bytes that were given back");
+  }
+}
+
 bool SimMemory::load_line(PoolOffset off, Line &line) noexcept {
   sim_->step(kLoadNs, "load", off.raw());
   const bool ok = sim_->world().load_line(thread(), off, line);
@@ -131,6 +154,7 @@ void SimMemory::retire(PoolOffset off, u64 bytes) noexcept {
 void SimMemory::stream_lines(PoolOffset off, const void *src, u64 n, CheckLanes *lanes,
                              u64 first_line) noexcept {
   const auto *from = static_cast<const std::byte *>(src);
+  touch(off, true);
   for (u64 i = 0; i < n; ++i) {
     // Of a large block most lines take the shortest legal way; some lie about as control lines do.
     const bool quick = n > kSmallLines && !sim_->rng().chance(kSlowPermille);
@@ -151,6 +175,7 @@ bool SimMemory::fetch_lines(void *dst, PoolOffset off, u64 n, PoolOffset ahead, 
                             u64 first_line) noexcept {
   auto *to = static_cast<std::byte *>(dst);
   World &world = sim_->world();
+  touch(off, false);
   for (u64 i = 0; i < n; ++i) {
     const u64 stride = n > kSmallLines ? 64 : 4;
     if (i % stride == 0) sim_->step(kLoadNs, "fetch", (off + i * kLineBytes).raw(), n - i);

@@ -11,7 +11,10 @@ namespace kvpool::sim {
 
 class SimMemory {
 public:
-  explicit SimMemory(Sim &sim) : sim_(&sim) {}
+  explicit SimMemory(Sim &sim) : sim_(&sim), mapped_(sim.files()) {}
+
+  // Maps the files as far as they reach now. What is not mapped must not be touched.
+  bool reach(PoolOffset end) noexcept;
 
   bool load_line(PoolOffset off, Line &line) noexcept;
   bool load_word(PoolOffset off, u64 &word) noexcept;
@@ -43,8 +46,10 @@ public:
 private:
   u32 thread() const { return sim_->current_world_thread(); }
   void stream_whole(PoolOffset off, const Line &line);
+  void touch(PoolOffset off, bool store);
 
   Sim *sim_;
+  std::vector<u64> mapped_;  // bytes of each device; none: all of them
 };
 
 static_assert(PoolMemory<SimMemory>);

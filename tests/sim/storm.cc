@@ -31,6 +31,7 @@ struct Storm {
   bool crash_at_marks = false;  // an owner's host loses power a few verbs after a critical step
   bool cut_links = false;       // a host reads and writes nothing any more
   bool lose_device = false;     // one that holds nothing but payload
+  u64 resizes = 0;              // a member makes the pool larger and smaller so often
   u32 strikes = 3;
 };
 
@@ -248,6 +249,10 @@ void run_storm(Sim &sim, Storm storm) {
     }
     rig.spawn_member(actor, sim.ops(storm.ops));
   }
+  if (storm.resizes) {
+    Actor &actor = rig.add_actor(storm.rig.hosts - 1, "resizer");
+    rig.spawn_resizer(actor, sim.ops(storm.resizes));
+  }
   rig.spawn_closer();
   if (storm.crash_at_marks) {
     sim.on_mark([&rig](const char *mark) { strike_at(rig, mark); });
@@ -315,6 +320,34 @@ void index_growth_storm(Sim &sim) {
                   .pause_members = true,
                   .kill_owner = true,
                   .pause_owner = true,
+                  .strikes = 3});
+}
+
+// The pool grows and shrinks while members write, read and pin, and owners die in between.
+void pool_growth_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.hosts = 3,
+                          .members_per_host = 4,
+                          .extents = 4,
+                          .block_bytes = 1 << 20,
+                          .lease_ms = 20,
+                          .grace_us = 300,
+                          .keys = 24,
+                          .slow_ns = 4 * kMs,
+                          .room_bytes = 10 << 20,
+                          .rash_permille = 10,
+                          .put = 55,
+                          .get = 25,
+                          .remove = 3,
+                          .pin = 12,
+                          .idle = 5},
+                  .members = 3,
+                  .ops = 40,
+                  .standbys = 1,
+                  .kill_members = true,
+                  .pause_members = true,
+                  .kill_owner = true,
+                  .pause_owner = true,
+                  .resizes = 8,
                   .strikes = 3});
 }
 
@@ -539,6 +572,8 @@ constexpr Scenario kStorms[] = {
     {"clear", "the namespace is cleared while members put and get", clear_storm, 2},
     {"index", "an index so small that groups overflow", index_storm, 3},
     {"index-growth", "an index outgrown while members put and owners fail", index_growth_storm, 3},
+    {"pool-growth", "the pool grows and shrinks under load, owners fail in between",
+     pool_growth_storm, 3},
     {"member-faults", "members are killed, or stopped for longer than their lease", member_faults,
      4},
     {"restarts", "members are killed and their slots taken again at once", restart_storm, 2},

@@ -12,10 +12,6 @@ using namespace backend_test;
 
 namespace {
 
-void fill(Backend &backend, u8 value) {
-  for (const auto &span : backend.devices()) std::memset(span.base, value, span.bytes);
-}
-
 bool all_bytes(const DeviceSpan &span, u8 value) {
   for (u64 i = 0; i < span.bytes; ++i) {
     if (static_cast<u8>(span.base[i]) != value) return false;
@@ -23,20 +19,12 @@ bool all_bytes(const DeviceSpan &span, u8 value) {
   return true;
 }
 
-u64 file_size(const std::string &path) { return std::filesystem::file_size(path); }
-
 void make_file(const std::string &path, u64 bytes, char value = 'x') {
   std::ofstream file(path, std::ios::binary);
   const std::string chunk(4096, value);
   for (u64 at = 0; at < bytes; at += chunk.size()) {
     file.write(chunk.data(), static_cast<std::streamsize>(std::min<u64>(chunk.size(), bytes - at)));
   }
-}
-
-u64 free_bytes(const std::string &path) {
-  struct statfs fs = {};
-  cr_assert_eq(statfs(path.c_str(), &fs), 0);
-  return static_cast<u64>(fs.f_bavail) * static_cast<u64>(fs.f_bsize);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/vfs.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -105,6 +106,18 @@ inline bool own_mounts(const char *test) {
 
 inline bool mount_tmpfs(const std::string &path, const std::string &options) {
   return mount("kvpool-test", path.c_str(), "tmpfs", 0, options.c_str()) == 0;
+}
+
+inline u64 file_size(const std::string &path) { return std::filesystem::file_size(path); }
+
+inline u64 free_bytes(const std::string &path) {
+  struct statfs fs = {};
+  cr_assert_eq(statfs(path.c_str(), &fs), 0);
+  return static_cast<u64>(fs.f_bavail) * static_cast<u64>(fs.f_bsize);
+}
+
+inline void fill(Backend &backend, u8 value) {
+  for (const auto &span : backend.devices()) std::memset(span.base, value, span.bytes);
 }
 
 inline Address parse(const std::string &text) {

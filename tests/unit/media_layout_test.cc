@@ -305,6 +305,17 @@ Test(media_layout, bad_regions_are_refused) {
   cr_expect(decode_edited(l, 0, set<RegionHead, &RegionHead::place_count, u8{17}>, why) ==
             -EUCLEAN);
   cr_expect(decode_edited(l, 0, set<RegionHead, &RegionHead::state, u8{9}>, why) == -EUCLEAN);
+  cr_expect(decode_edited(l, 0, set<RegionHead, &RegionHead::retired_extents, 9999u>, why) ==
+            -EUCLEAN);
+  cr_expect(decode_edited(l, 0, set<RegionHead, &RegionHead::retired_extents, 1u>, why) == 0);
+  {
+    RegionTable grown{};
+    cr_assert(plan_resize(l.geometry, l.regions, 256 * kMiB, grown, nullptr) == 0);
+    const Layout longer{l.geometry, grown};
+    const auto retire_first = set<RegionHead, &RegionHead::retired_extents, 1u>;
+    cr_expect(decode_edited(longer, 0, retire_first, why) == -EUCLEAN);
+    cr_expect(why.find("behind retired") < why.size());
+  }
   cr_expect(decode_edited(l, 0, set<RegionHead, &RegionHead::state, kRegionUnused>, why) ==
             -EUCLEAN);
   cr_expect(decode_edited(l, 8, set<RegionHead, &RegionHead::state, kRegionUsed>, why) ==
@@ -317,7 +328,7 @@ Test(media_layout, bad_regions_are_refused) {
   cr_expect(decode_edited(l, 1, to_control, why) == -EUCLEAN && why.find("control") < why.size());
   const auto past_end = [](Line &line) {
     auto places = from_line<RegionPlaces>(line);
-    places.place[1].data_page += 1000;
+    places.place[1].data_page += 1'000'000;
     line = to_line(places);
   };
   cr_expect(decode_edited(l, 1, past_end, why) == -EUCLEAN && why.find("past") < why.size());
@@ -327,6 +338,159 @@ Test(media_layout, bad_regions_are_refused) {
     line = to_line(places);
   };
   cr_expect(decode_edited(l, 1, onto_strip, why) == -EUCLEAN && why.find("share") < why.size());
+}
+
+// ---- growing and shrinking ----
+
+namespace {
+
+// Every stripe and strip line of extents in use, in pieces that no two of them share.
+void stands_apart(const Geometry &g, const RegionTable &table) {
+  std::vector<std::pair<u64, u64>> used[kMaxDevices];
+  for (u32 x = 0; x < table.extents_in_use(); ++x) {
+    for (u64 s = 0; s < table.extent_stripes; ++s) {
+      const PoolOffset data = table.data_at(x, s * kStripeBytes);
+      const PoolOffset strip = table.strip_line(x, s * kStripLinesPerStripe);
+      RC_ASSERT(data != kNoOffset && strip != kNoOffset);
+      used[data.device()].emplace_back(data.byte(), data.byte() + kStripeBytes);
+      used[strip.device()].emplace_back(strip.byte(), strip.byte() + kStripBytesPerStripe);
+    }
+  }
+  for (u32 d = 0; d < g.device_count; ++d) {
+    std::sort(used[d].begin(), used[d].end());
+    u64 end = g.control_end(d);
+    for (const auto &[from, to] : used[d]) {
+      RC_ASSERT(from >= end);
+      end = to;
+    }
+    RC_ASSERT(used[d].empty() || end <= table.places_end(d, true));
+    RC_ASSERT(device_end(g, table, d) <= g.room_bytes(d));
+  }
+}
+
+}  // namespace
+
+// Any sizes in any order: extents that stay have the place they had, no two share a byte, the table
+// survives its encoding, and a size that was refused changes nothing.
+Test(media_layout, resizing_moves_nothing) {
+  const bool ok = rc::check("plan_resize", []() {
+    FormatOptions o = equal_devices(*rc::gen::inRange<u32>(1, 4), 32 * kMiB);
+    if (*rc::gen::arbitrary<bool>()) o.device_bytes[0] = 44 * kMiB;
+    o.extent_stripes = *rc::gen::inRange<u32>(1, 4);
+    o.width = *rc::gen::inRange<u32>(1, o.device_count + 1);
+    o.map_growth = 8;
+    Layout l{};
+    RC_ASSERT(plan_layout(o, l, nullptr) == 0);
+    const Geometry &g = l.geometry;
+    const u64 unit = kStripeBytes * g.device_count;
+    RegionTable table = l.regions;
+    RC_ASSERT(pool_bytes_in_use(g, table) == g.pool_bytes());
+    for (u32 step = 0; step < 8; ++step) {
+      const u64 wanted = *rc::gen::inRange<u64>(1, 160) * unit;
+      RegionTable next = table;
+      std::string why;
+      const int err = plan_resize(g, table, wanted, next, &why);
+      RC_CLASSIFY(err == 0, "resized");
+      if (err != 0) {
+        RC_ASSERT(next == table && !why.empty());
+        continue;
+      }
+      const u64 size = pool_bytes_in_use(g, next);
+      RC_ASSERT(size <= wanted || size == pool_bytes_in_use(g, table));
+      RC_ASSERT(wanted < size + 2 * unit * g.extent_stripes + 2 * unit);
+      for (u32 x = 0; x < std::min(table.extents_in_use(), next.extents_in_use()); ++x) {
+        RC_ASSERT(table.data_at(x, 0) == next.data_at(x, 0));
+        RC_ASSERT(table.strip_line(x, 0) == next.strip_line(x, 0));
+      }
+      RC_ASSERT(next.extent_count() >= table.extent_count());
+      stands_apart(g, next);
+      RC_ASSERT(next.data_at(next.extents_in_use(), 0) == kNoOffset);
+      Line lines[kRegionTableLines];
+      encode_regions(next, lines);
+      RegionTable back{};
+      RC_ASSERT(decode_regions(lines, g, back, &why) == 0);
+      RC_ASSERT(back == next);
+      table = next;
+    }
+  });
+  cr_expect(ok);
+}
+
+Test(media_layout, sizes_are_refused_by_name) {
+  FormatOptions o = equal_devices(2, 32 * kMiB);
+  o.map_growth = 2;
+  const Layout l = planned(o);
+  const auto refused = [&](u64 bytes) {
+    RegionTable to{};
+    std::string why;
+    const int err = plan_resize(l.geometry, l.regions, bytes, to, &why);
+    cr_expect(err != 0 && !why.empty());
+    return err;
+  };
+  cr_expect(refused(65 * kMiB) == -EINVAL);
+  cr_expect(refused(0) == -EINVAL);
+  cr_expect(refused(4 * kMiB) == -ERANGE);
+  cr_expect(refused(4 * kGiB) == -EFBIG);
+  o = equal_devices(2, 64 * kMiB);
+  o.extent_stripes = 4;
+  const Layout large = planned(o);
+  RegionTable to{};
+  cr_expect(plan_resize(large.geometry, large.regions, 132 * kMiB, to, nullptr) == -ERANGE);
+  cr_expect(plan_resize(large.geometry, large.regions, 128 * kMiB, to, nullptr) == 0);
+  cr_expect(to == large.regions);
+}
+
+// Where room for a size was asked for at format, the pool grows to that size, and not much further.
+Test(media_layout, room_is_what_was_asked_for) {
+  for (const u32 devices : {1u, 3u}) {
+    for (const u64 size : {64 * kMiB, 10 * kGiB, 2 * kTiB}) {
+      FormatOptions o = equal_devices(devices, size);
+      for (const u64 times : {1u, 4u, 5u}) {
+        o.max_bytes = times == 4 ? 0 : size * devices * times;  // four times is the default
+        const Layout l = planned(o);
+        const u64 most = largest_pool_bytes(l.geometry, l.regions);
+        cr_expect_geq(most, size * devices * times, "%lu MiB", most / kMiB);
+        cr_expect_leq(most, size * devices * times * 103 / 100 + kGiB * devices);
+        RegionTable to{};
+        cr_expect_eq(plan_resize(l.geometry, l.regions, size * devices * times, to, nullptr), 0);
+        cr_expect_eq(pool_bytes_in_use(l.geometry, to), size * devices * times);
+      }
+    }
+  }
+  FormatOptions o = equal_devices(1, 64 * kMiB);
+  o.max_bytes = 63 * kMiB;
+  Layout l{};
+  cr_expect_eq(plan_layout(o, l, nullptr), -EINVAL);
+  o.max_bytes = 65 * 64 * kMiB;
+  cr_expect_eq(plan_layout(o, l, nullptr), -EINVAL);
+}
+
+// What is given back is exactly the stripes of the extents that went.
+Test(media_layout, retired_bytes_are_those_of_retired_extents) {
+  const Layout l = planned(equal_devices(2, 32 * kMiB));
+  RegionTable to{};
+  cr_assert(plan_resize(l.geometry, l.regions, 128 * kMiB, to, nullptr) == 0);
+  cr_expect(pool_bytes_in_use(l.geometry, to) == 128 * kMiB);
+  const RegionTable grown = to;
+  cr_assert(plan_resize(l.geometry, grown, 48 * kMiB, to, nullptr) == 0);
+  cr_expect(pool_bytes_in_use(l.geometry, to) == 48 * kMiB);
+  cr_expect(to.retired == 40);
+  DeviceRange ranges[kMaxRegions * kMaxDevices];
+  const u32 n = retired_ranges(to, ranges);
+  u64 bytes = 0;
+  for (u32 i = 0; i < n; ++i) bytes += ranges[i].end - ranges[i].begin;
+  cr_expect(bytes == 80 * kMiB);
+  for (u32 x = 0; x < grown.extents_in_use(); ++x) {
+    const PoolOffset at = grown.data_at(x, 0);
+    bool inside = false;
+    for (u32 i = 0; i < n; ++i) {
+      inside |= ranges[i].device == at.device() && at.byte() >= ranges[i].begin &&
+                at.byte() < ranges[i].end;
+    }
+    cr_expect(inside == (x >= to.extents_in_use()), "extent %u", x);
+  }
+  cr_assert(plan_resize(l.geometry, to, 128 * kMiB, to, nullptr) == 0);
+  cr_expect(to == grown, "what was retired is taken back first");
 }
 
 // Any numbers whatever in the geometry lines are refused or keep every accessor on its device.

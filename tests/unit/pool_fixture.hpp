@@ -74,6 +74,7 @@ public:
     }
   }
   bool revoked() noexcept { return false; }
+  bool reach(PoolOffset end) noexcept { return end.byte() <= memory_.device_bytes(end.device()); }
   constexpr bool mutant(pool::Mutant) const noexcept { return false; }
   void mark(const char *) noexcept {}
 
@@ -97,10 +98,12 @@ inline pool::Key make_key(u64 n) {
 // One formatted store. Processes are numbered by the test from 1 on.
 class TestStore {
 public:
-  explicit TestStore(media::FormatOptions options = {}, u64 bytes = u64{64} << 20) : bytes_(bytes) {
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  // `room`: bytes of the device; those behind `bytes` are for a store that grows.
+  explicit TestStore(media::FormatOptions options = {}, u64 bytes = u64{64} << 20, u64 room = 0)
+      : bytes_(std::max(bytes, room)) {
+    void *p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert_neq(p, MAP_FAILED);
-    const DeviceMapping device{static_cast<std::byte *>(p), bytes};
+    const DeviceMapping device{static_cast<std::byte *>(p), bytes_};
     memory_ = std::make_unique<X86Memory>(std::span(&device, 1));
     options.device_bytes[0] = bytes;
     options.device_count = 1;
@@ -146,6 +149,7 @@ public:
     cr_assert_eq(owner_->take_over(standby), 0);
     thread_ = std::thread([this] {
       while (!stop_ && owner_->step() >= 0) {
+        if (owner_->wants_resize() && owner_->resize_now() != 0) break;
         if (owner_->wants_larger_index() && owner_->enlarge_index() != 0) break;
         if (const u64 idle = owner_->idle_ns(); idle > 50'000) {
           env_->sleep_ns(std::min<u64>(idle / 4, 200'000));

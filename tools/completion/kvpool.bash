@@ -4,11 +4,11 @@ _kvpool() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words files=0
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "format info check repair host stat top serve put get ls rm ns replay bench doctor events why completion --help --version" -- "$word")); return
+    COMPREPLY=($(compgen -W "format info check repair host grow shrink stat top serve put get ls rm ns replay bench doctor events why completion --help --version" -- "$word")); return
   fi
   case ${COMP_WORDS[1]} in
     format)
-      words="--size --devices --block-bytes --index-growth --hosts --members --standbys --width --namespaces --lease-ms --grace-us --yes --force --dry-run --json --help"; files=0 ;;
+      words="--size --devices --block-bytes --index-growth --max-size --hosts --members --standbys --width --namespaces --lease-ms --grace-us --yes --force --dry-run --json --help"; files=0 ;;
     info)
       words="--json --help"; files=0 ;;
     check)
@@ -20,6 +20,16 @@ _kvpool() {
       words="--yes --dry-run --json --help"; files=0 ;;
     host)
       words="fence --confirmed --dry-run --json --help"; files=0 ;;
+    grow)
+      case $before in
+        --progress) COMPREPLY=($(compgen -W "auto json none" -- "$word")); return ;;
+      esac
+      words="--size --timeout --dry-run --progress --json --help"; files=0 ;;
+    shrink)
+      case $before in
+        --progress) COMPREPLY=($(compgen -W "auto json none" -- "$word")); return ;;
+      esac
+      words="--size --timeout --dry-run --progress --json --help"; files=0 ;;
     stat)
       words="--watch --count --json --help"; files=0 ;;
     top)

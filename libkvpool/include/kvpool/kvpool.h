@@ -250,6 +250,8 @@ struct kvpool_format_opts {
   /* bound on how long a fenced store takes to the medium (default 1,000) */
   uint32_t delta_us;
   uint64_t deadline_ns;
+  /* how large the store may be made later (default four times its size, at most 64 times) */
+  uint64_t max_bytes;
 };
 
 /*

@@ -55,6 +55,7 @@ int kvpool_format(const char *addr, const kvpool_format_opts *opts) {
     store::MakeOptions make;
     make.size_bytes = o.size_bytes;
     make.devices = o.devices;
+    make.layout.max_bytes = o.max_bytes;
     make.yes = o.flags & KVPOOL_FORMAT_F_YES;
     make.force = o.flags & KVPOOL_FORMAT_F_FORCE;
     make.dry_run = o.flags & KVPOOL_FORMAT_F_DRY_RUN;

@@ -173,6 +173,53 @@ Status sizes_for(const Address &address, const std::vector<DeviceFile> &files,
 
 }  // namespace
 
+Status Backend::make_room(std::span<const u64> rooms, bool populate) {
+  for (std::size_t i = 0; i < files_.size() && i < rooms.size(); ++i) {
+    DeviceFile::MapOptions options;
+    options.writable = writable_;
+    options.populate = populate;
+    options.huge = !address_.huge ? 0 : *address_.huge ? 1 : -1;
+    options.room = address_.scheme == Scheme::kDax ? 0 : rooms[i];
+    files_[i].unmap();
+    auto s = files_[i].map(spans_[i].bytes, options);
+    if (s.err == -ENOMEM && options.room > spans_[i].bytes) {  // a limit on address space
+      files_[i].unmap();
+      options.room = 0;
+      s = files_[i].map(spans_[i].bytes, options);
+    }
+    if (!s.ok()) return s;
+    spans_[i].base = files_[i].base();
+  }
+  return {};
+}
+
+Status Backend::extend(u32 device, u64 end) {
+  std::lock_guard guard(extend_mutex_);
+  if (device >= files_.size()) {
+    return Status::fail(-ENODEV, quoted(address_.text) + ": no device " + std::to_string(device));
+  }
+  return files_[device].extend(end);
+}
+
+Status Backend::grow_files(std::span<const u64> sizes) {
+  if (address_.scheme == Scheme::kDax) {
+    return Status::fail(-EINVAL, quoted(address_.text) + ": the size of a dax device is fixed");
+  }
+  for (std::size_t i = 0; i < files_.size() && i < sizes.size(); ++i) {
+    auto s = files_[i].refresh_size();
+    if (s.ok()) s = files_[i].reserve(sizes[i], false);
+    if (s.ok()) continue;
+    for (std::size_t k = 0; k <= i; ++k) files_[k].roll_back();
+    return s;
+  }
+  for (auto &file : files_) file.keep();
+  return {};
+}
+
+Status Backend::punch(u32 device, u64 begin, u64 end) { return files_[device].punch(begin, end); }
+
+u64 Backend::file_bytes(u32 device) const { return files_[device].size_now(); }
+
 Status Backend::map_all(std::span<const u64> sizes, bool populate) {
   DeviceFile::MapOptions options;
   options.writable = writable_;

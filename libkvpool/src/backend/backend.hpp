@@ -4,11 +4,12 @@
 //
 // Every Backend opens its own descriptors, so that two in one process exclude each other by locks
 // as two processes do. All members are constant after open except the locks, which guard
-// themselves.
+// themselves, and how much of a device is mapped: devices may grow.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -67,6 +68,25 @@ public:
   bool writable() const { return writable_; }
   Locks &locks() { return *locks_; }
 
+  // Sets address space aside for devices that may grow to `rooms` bytes, and maps them anew there:
+  // pointers from before are void. Where the process may not have so much, they stay as they are.
+  Status make_room(std::span<const u64> rooms, bool populate);
+
+  // Maps what the file of `device` has got since, so that the bytes below `end` can be touched. Any
+  // thread; what is mapped stays where it is. -EFBIG: the file is shorter, or no room was made.
+  Status extend(u32 device, u64 end);
+
+  // Allocates all files up to these sizes, one per device; on failure none is longer than it was.
+  // -EINVAL for dax.
+  Status grow_files(std::span<const u64> sizes);
+
+  // Gives the storage of whole pages back; they read as zeros from now on, the file keeps its
+  // length.
+  Status punch(u32 device, u64 begin, u64 end);
+
+  // Bytes of the file now.
+  u64 file_bytes(u32 device) const;
+
   // -EFBIG when the file of `device` is shorter than `bytes`, as a superblock says it should be;
   // -ENODEV when the address names no such device; -ESTALE when the file has grown and must be
   // opened anew.
@@ -85,6 +105,7 @@ private:
   std::vector<DeviceFile> files_;
   std::vector<DeviceSpan> spans_;
   std::unique_ptr<Locks> locks_;
+  std::mutex extend_mutex_;
 };
 
 }  // namespace kvpool::backend

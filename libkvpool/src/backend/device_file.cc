@@ -154,15 +154,21 @@ DeviceFile &DeviceFile::operator=(DeviceFile &&other) noexcept {
   ino_ = other.ino_;
   base_ = std::exchange(other.base_, nullptr);
   mapped_bytes_ = std::exchange(other.mapped_bytes_, 0);
+  room_bytes_ = std::exchange(other.room_bytes_, 0);
+  how_ = other.how_;
   return *this;
 }
 
 void DeviceFile::reset() {
-  if (base_ != nullptr) munmap(base_, mapped_bytes_);
+  unmap();
   if (fd_ >= 0) close(fd_);
-  base_ = nullptr;
-  mapped_bytes_ = 0;
   fd_ = -1;
+}
+
+void DeviceFile::unmap() {
+  if (base_ != nullptr) munmap(base_, room_bytes_);
+  base_ = nullptr;
+  mapped_bytes_ = room_bytes_ = 0;
 }
 
 Status DeviceFile::open(const Place &place, bool writable, DeviceFile &ret) {
@@ -235,6 +241,12 @@ Status DeviceFile::refresh_size() {
   file_bytes_ = static_cast<u64>(st.st_size);
   old_bytes_ = file_bytes_;
   return {};
+}
+
+u64 DeviceFile::size_now() const {
+  struct stat st = {};
+  const bool fixed = place_.kind == PlaceKind::kDax || fstat(fd_, &st) != 0;
+  return fixed ? file_bytes_ : static_cast<u64>(st.st_size);
 }
 
 bool DeviceFile::same_file(const DeviceFile &other) const {
@@ -395,10 +407,11 @@ void DeviceFile::roll_back() {
 
 Status DeviceFile::map(u64 bytes, const MapOptions &options) {
   const u64 align = alignment();
-  const u64 area_bytes = bytes + align;
+  const u64 room = round_up(std::max(bytes, options.room), align);
+  const u64 area_bytes = room + align;
   void *area = reserve_addresses(area_bytes);
   if (area == MAP_FAILED) {
-    return Status::fail(-errno, shown() + ": no room for a mapping of " + format_size(bytes) +
+    return Status::fail(-errno, shown() + ": no room for a mapping of " + format_size(room) +
                                     ": " + error_text(errno));
   }
   const u64 first = reinterpret_cast<u64>(area);
@@ -413,25 +426,63 @@ Status DeviceFile::map(u64 bytes, const MapOptions &options) {
                         shown() + ": cannot map " + format_size(bytes) + ": " + error_text(err));
   }
   if (start > first) munmap(area, start - first);
-  munmap(reinterpret_cast<void *>(start + bytes), first + area_bytes - start - bytes);
+  munmap(reinterpret_cast<void *>(start + room), first + area_bytes - start - room);
   base_ = static_cast<std::byte *>(map);
   mapped_bytes_ = bytes;
-
-  // A pool in a core dump would be terabytes of other people's prompts. These are hints; a kernel
-  // that does not know one serves the pool all the same.
-  madvise(base_, bytes, MADV_DONTDUMP);
-  madvise(base_, bytes, options.huge < 0 ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+  room_bytes_ = room;
+  how_ = options;
   if (options.huge > 0 && tmpfs_) collapse(base_, bytes, false);
   // Shorter since it was opened: say so before a touch does.
   if (auto s = check_size(bytes); !s.ok()) return s;
-  if (!options.populate) return {};
-  const bool write = options.writable && (tmpfs_ || hugetlbfs_);  // else every page becomes dirty
-  if (madvise(base_, bytes, write ? kMadvPopulateWrite : kMadvPopulateRead) != 0 &&
+  return settle_mapping(base_, bytes);
+}
+
+// A pool in a core dump would be terabytes of other people's prompts. These are hints; a kernel
+// that does not know one serves the pool all the same.
+Status DeviceFile::settle_mapping(std::byte *base, u64 bytes) const {
+  madvise(base, bytes, MADV_DONTDUMP);
+  madvise(base, bytes, how_.huge < 0 ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+  if (!how_.populate) return {};
+  const bool write = how_.writable && (tmpfs_ || hugetlbfs_);  // else every page becomes dirty
+  if (madvise(base, bytes, write ? kMadvPopulateWrite : kMadvPopulateRead) != 0 &&
       errno != EINVAL) {
     return Status::fail(
         -errno, shown() + ": cannot fault in " + format_size(bytes) + ": " + error_text(errno));
   }
   return {};
+}
+
+Status DeviceFile::extend(u64 end) {
+  if (end <= mapped_bytes_) return {};
+  if (auto s = check_size(end); !s.ok()) return s;
+  const u64 align = alignment();
+  if (mapped_bytes_ % align != 0 || end > room_bytes_) {
+    return Status::fail(-EFBIG, shown() + ": has grown beyond the address space kept for it; open "
+                                          "it again");
+  }
+  struct stat st = {};
+  if (fstat(fd_, &st) != 0) return Status::fail(-errno, shown() + ": " + error_text(errno));
+  const u64 until = std::min(static_cast<u64>(st.st_size) / align * align, room_bytes_);
+  if (until < end) return Status::fail(-EFBIG, shown() + ": has grown by no whole page of it");
+  const u64 more = until - mapped_bytes_;
+  const int protection = how_.writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  void *map = mmap(base_ + mapped_bytes_, more, protection, MAP_SHARED | MAP_FIXED, fd_,
+                   static_cast<off_t>(mapped_bytes_));
+  if (map == MAP_FAILED) {
+    return Status::fail(-errno, shown() + ": cannot map " + format_size(more) + " more: " +
+                                    error_text(errno));
+  }
+  mapped_bytes_ = until;
+  return settle_mapping(static_cast<std::byte *>(map), more);
+}
+
+Status DeviceFile::punch(u64 begin, u64 end) {
+  constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  if (fallocate(fd_, kHole, static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0) {
+    return {};
+  }
+  return Status::fail(-errno, shown() + ": cannot give " + format_size(end - begin) +
+                                  " back: " + error_text(errno));
 }
 
 Status DeviceFile::check_size(u64 bytes) const {

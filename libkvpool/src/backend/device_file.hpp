@@ -51,15 +51,27 @@ public:
     bool writable = false;
     bool populate = false;  // fault all pages in now
     int huge = 0;           // -1: no huge pages; 0: advised; 1: advised and collapsed (tmpfs)
+    u64 room = 0;           // address space to keep for a file that grows, if more than `bytes`
   };
   // Maps the first `bytes`, aligned to 2 MiB or what the device asks for.
   Status map(u64 bytes, const MapOptions &options);
+
+  // Maps on to at least `end`, as far as the file reaches, within the room of map(). -EFBIG.
+  Status extend(u64 end);
+
+  // Lets the mapping go; the file stays open.
+  void unmap();
+
+  // Makes [begin, end) a hole of the file: whole pages.
+  Status punch(u64 begin, u64 end);
 
   // The size now, against `bytes`: -EFBIG when the file is shorter.
   Status check_size(u64 bytes) const;
 
   // Undoes open_new and reserve: unlinks a file they made, cuts one they made longer.
   void roll_back();
+  // What open_new and reserve did stays, whatever is rolled back later.
+  void keep() { created_ = grown_ = false; }
 
   // Reads the size again, once locks make it certain that nobody else is making this file.
   Status refresh_size();
@@ -73,6 +85,7 @@ public:
   int fd() const { return fd_; }
   const Place &place() const { return place_; }
   bool created() const { return created_; }
+  u64 size_now() const;                           // of the file
   u64 file_bytes() const { return file_bytes_; }  // at open, or since reserve
   std::byte *base() const { return base_; }
   u64 mapped_bytes() const { return mapped_bytes_; }
@@ -82,6 +95,7 @@ public:
 private:
   Status finish_open();
   Status check_space(u64 bytes) const;
+  Status settle_mapping(std::byte *base, u64 bytes) const;
   Status no_space(int err, u64 bytes) const;
   void collapse(std::byte *base, u64 bytes, bool empty) const;
   void prefer_huge(u64 bytes) const;
@@ -103,6 +117,8 @@ private:
   ino_t ino_ = 0;
   std::byte *base_ = nullptr;
   u64 mapped_bytes_ = 0;
+  u64 room_bytes_ = 0;  // address space from base_ on that is ours
+  MapOptions how_;
 };
 
 // Unlinks what `place` names. 0, or -errno.

@@ -169,6 +169,7 @@ void print(Printer &p, const RegionHead &v) {
   p.field("state", "%s", pick_name(v.state, kStates, 3));
   p.number("place_count", v.place_count);
   p.bytes("device", v.device, sizeof(v.device));
+  p.number("retired_extents", v.retired_extents);
 }
 
 void print(Printer &p, const RegionPlaces &v) {
@@ -249,6 +250,7 @@ void print(Printer &p, const NoticeLine &v) {
           (v.flags & kNoticePeerDead) != 0 ? " peer_dead" : "");
   p.hex("dead_incarnation", v.dead_incarnation);
   p.number("dead_slot", v.dead_slot);
+  p.number("recall_from", v.recall_from);
 }
 
 void print(Printer &p, const DoorbellLine &v) {

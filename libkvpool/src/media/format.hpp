@@ -54,7 +54,7 @@ struct alignas(64) Identity {
   u8 device_index;
   u8 device_count;
   u8 version;         // of this format: kFormatVersion; a bump costs the user a new format
-  u64 device_bytes;   // size of this device when formatted
+  u64 device_bytes;   // size of this device when formatted; regions may lie behind it
   u32 reserved;       // 0
   u32 crc;
 };
@@ -176,7 +176,8 @@ struct alignas(64) RegionHead {
   u8 place_count;  // <= kMaxDevices
   u8 reserved0[2];
   u8 device[16];   // device of each place
-  u8 reserved1[32];
+  u32 retired_extents;  // of its last ones: out of use, their bytes given back (proto 14)
+  u8 reserved1[28];
   u32 crc;
 };
 
@@ -323,6 +324,7 @@ enum class MessageType : u8 {
   kReportEnd,
   kDeathAck,
   kLeave,
+  kResize,
 };
 
 enum class MessageStatus : u8 {
@@ -360,7 +362,8 @@ struct alignas(64) NoticeLine {
   u8 reserved0[3];
   u64 dead_incarnation;  // a dead member of the reader's group, to be acknowledged
   u16 dead_slot;
-  u16 reserved1[3];
+  u16 reserved1;
+  u32 recall_from;       // give back every extent from this number on; 0: none
   u8 reserved2[20];
   u32 crc;
 };
@@ -465,6 +468,18 @@ struct ReportPinBody {
   u64 version;  // of the pinned publication: the key may name another one by now
   u64 entry;    // where it stood
 };
+struct ResizeBody {
+  u64 pool_bytes;  // wanted, as pool_bytes_in_use() counts; 0: only say how large it is
+  u32 extents;     // in use then, by the asker's plan; the owner's must be the same
+  u32 reserved;
+};
+struct ResizeAnswer {
+  u64 pool_bytes;  // in use now
+  u32 extents;     // in use now
+  u32 leaving;     // of those that are to go, the ones not empty yet
+  u32 held;        // of these, held by members or in quarantine
+  u32 pinned;      // with a pinned block
+};
 struct DeathAckBody {
   u64 incarnation;
   u16 slot;
@@ -541,5 +556,6 @@ static_assert(sizeof(ReportExtentBody) <= 2 * kMessageBody);
 static_assert(sizeof(ReportPinBody) <= 2 * kMessageBody && sizeof(PinBody) <= kMessageBody);
 static_assert(sizeof(TouchBody) <= kMessageBody && sizeof(RemoveBody) <= kMessageBody);
 static_assert(sizeof(PendingBody) <= kMessageBody);
+static_assert(sizeof(ResizeBody) <= kMessageBody && sizeof(ResizeAnswer) <= kMessageBody);
 
 }  // namespace kvpool::media

@@ -12,6 +12,7 @@ namespace kvpool::media {
 namespace {
 
 constexpr u64 kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024, kTiB = kGiB * 1024;
+constexpr u32 kMapGrowthMax = 64;
 constexpr u32 kFewestExtents = 2;
 constexpr u64 kFewestGroups = 16;
 constexpr u32 kRequestLinesMin = 8, kRequestLinesMax = 32768;
@@ -90,7 +91,7 @@ int check_options(const FormatOptions &o, std::string *why) {
       {"block", o.block_bytes, 1, kPayloadLinesMax * kLineBytes},
       {"stripes of an extent", o.extent_stripes, 1, kExtentStripesMax},
       {"index growth", o.index_growth, 1, 64},
-      {"map growth", o.map_growth, 1, 64},
+      {"map growth", o.map_growth, 1, kMapGrowthMax},
       {"request lines", o.request_lines, kRequestLinesMin, kRequestLinesMax},
       {"response slots", o.response_slots, kResponseSlotsMin, kResponseSlotsMax},
       {"lease in ms", o.lease_ms, 10, 3600 * 1000},
@@ -102,6 +103,12 @@ int check_options(const FormatOptions &o, std::string *why) {
     return fail(why, -EINVAL, "%s: %llu is not between %llu and %llu", r.name,
                 static_cast<unsigned long long>(r.value), static_cast<unsigned long long>(r.low),
                 static_cast<unsigned long long>(r.high));
+  }
+  u64 size = 0;
+  for (u32 d = 0; d < o.device_count; ++d) size += o.device_bytes[d];
+  if (o.max_bytes != 0 && (o.max_bytes < size || o.max_bytes / kMapGrowthMax > size)) {
+    return fail(why, -EINVAL, "largest size: %llu MiB is not between the size and %u times as much",
+                static_cast<unsigned long long>(o.max_bytes / kMiB), kMapGrowthMax);
   }
   if (o.response_slots != 0 && !std::has_single_bit(o.response_slots)) {
     return fail(why, -EINVAL, "response slots: %u is not a power of two", o.response_slots);
@@ -262,7 +269,9 @@ void place_areas(Geometry &g, const FormatOptions &options, u64 payload_bytes, u
   const u64 lines = blocks * pick(options.lines_per_block, 3);
   g.index_groups = std::max(div_up(lines, kGroupLines), kFewestGroups);
   g.index_groups_max = g.index_groups * growth;
-  const u64 extents = div_up(payload_bytes, g.extent_bytes()) * pick(options.map_growth, 4);
+  const u64 most = options.max_bytes != 0 ? options.max_bytes
+                                          : g.pool_bytes() * pick(options.map_growth, 4);
+  const u64 extents = div_up(std::max(most, payload_bytes), g.extent_bytes());
   const u64 records_per_page = kPageBytes / sizeof(u64);
   g.extent_lines = div_up(extents, records_per_page) * records_per_page / kMapRecordsPerLine;
   g.area_bytes = g.area_bytes_needed();
@@ -400,6 +409,157 @@ int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *w
               static_cast<unsigned long long>(least / kKiB),
               static_cast<unsigned long long>(needed / kKiB),
               options.device_count == 1 ? "" : " on each device");
+}
+
+// ---- growing and shrinking ----------------------------------------------------------------------
+
+u64 device_end(const Geometry &g, const RegionTable &table, u32 device) {
+  return std::max(g.device_bytes[device],
+                  Geometry::round_up(table.places_end(device, false), kStripeBytes));
+}
+
+u64 pool_bytes_in_use(const Geometry &g, const RegionTable &table) {
+  u64 bytes = 0;
+  for (u32 d = 0; d < g.device_count; ++d) bytes += device_end(g, table, d);
+  return bytes - table.retired * table.extent_bytes();
+}
+
+namespace {
+
+// A region over devices [first, first + count) behind all that is there, each of them `more` bytes
+// longer than it was.
+bool append_region(const Geometry &g, RegionTable &table, u32 first, u32 count, u64 more) {
+  Region region{};
+  region.first_extent = table.extent_count();
+  region.place_count = count;
+  u64 rows = ~u64{0};
+  for (u32 k = 0; k < count; ++k) {
+    const u64 begin = Geometry::round_up(device_end(g, table, first + k), kStripeBytes);
+    const u64 align = data_align(begin + more);
+    const auto data = [&](u64 n) {
+      return Geometry::round_up(
+          begin + Geometry::round_up(n * kStripBytesPerStripe, kPageBytes), align);
+    };
+    u64 fit = more / kStripeBytes;
+    while (fit > 0 && data(fit) + fit * kStripeBytes > begin + more) --fit;
+    rows = std::min(rows, fit);
+  }
+  region.extent_count = static_cast<u32>(rows * count / g.extent_stripes);
+  if (region.extent_count == 0) return false;
+  for (u32 k = 0; k < count; ++k) {
+    const u64 begin = Geometry::round_up(device_end(g, table, first + k), kStripeBytes);
+    const u64 data = Geometry::round_up(
+        begin + Geometry::round_up(rows * kStripBytesPerStripe, kPageBytes),
+        data_align(begin + more));
+    region.device[k] = static_cast<u8>(first + k);
+    region.strip_page[k] = static_cast<u32>(begin / kPageBytes);
+    region.data_page[k] = static_cast<u32>(data / kPageBytes);
+  }
+  table.region[table.count++] = region;
+  return true;
+}
+
+using ull = unsigned long long;
+
+int plan_growth(const Geometry &g, RegionTable &table, u64 more, std::string *why) {
+  const u64 extent = table.extent_bytes();
+  const u32 back = static_cast<u32>(std::min<u64>(table.retired, more / extent));
+  table.retired -= back;
+  const u64 each = (more - back * extent) / g.device_count / kStripeBytes * kStripeBytes;
+  if (table.retired != 0 || each == 0) return 0;
+  u32 appended = 0;
+  for (u32 first = 0; first < g.device_count; first += g.width) {
+    if (table.count == kMaxRegions) {
+      return fail(why, -E2BIG, "the pool grew as often as it can: all %u regions are used",
+                  kMaxRegions);
+    }
+    appended += append_region(g, table, first, std::min<u32>(g.width, g.device_count - first),
+                              each);
+  }
+  if (table.extent_count() > g.extents_max()) {
+    return fail(why, -EFBIG, "the extent map has room for %llu MiB of blocks, %llu MiB are wanted",
+                static_cast<ull>(g.extents_max() * extent / kMiB),
+                static_cast<ull>(table.extent_count() * extent / kMiB));
+  }
+  if (appended == 0 && back == 0) {
+    return fail(why, -ERANGE, "%llu MiB more on each device are not enough for one more extent",
+                static_cast<ull>(each / kMiB));
+  }
+  return 0;
+}
+
+int plan_shrinking(const Geometry &g, RegionTable &table, u64 size, u64 less, std::string *why) {
+  const u64 going = div_up(less, table.extent_bytes());
+  const u32 now = table.extents_in_use();
+  if (going + kFewestExtents > now) {
+    const u64 least = pool_bytes_in_use(g, table) - (now - kFewestExtents) * table.extent_bytes();
+    return fail(why, -ERANGE,
+                "%llu MiB are too small: metadata and %u extents need %llu MiB",
+                static_cast<ull>(size / kMiB), kFewestExtents,
+                static_cast<ull>(div_up(least, kMiB)));
+  }
+  table.retired += static_cast<u32>(going);
+  return 0;
+}
+
+}  // namespace
+
+int plan_resize(const Geometry &g, const RegionTable &now, u64 pool_bytes,
+                RegionTable &ret_regions, std::string *why) {
+  const u64 unit = kStripeBytes * g.device_count;
+  if (pool_bytes == 0 || pool_bytes % unit != 0) {
+    return fail(why, -EINVAL, "%llu bytes are no multiple of %llu MiB, a stripe on each device",
+                static_cast<ull>(pool_bytes), static_cast<ull>(unit / kMiB));
+  }
+  RegionTable table = now;
+  const u64 size = pool_bytes_in_use(g, now);
+  const int err = pool_bytes >= size
+                      ? plan_growth(g, table, pool_bytes - size, why)
+                      : plan_shrinking(g, table, pool_bytes, size - pool_bytes, why);
+  if (err != 0) return err;
+  for (u32 d = 0; d < g.device_count; ++d) {
+    if (device_end(g, table, d) > g.room_bytes(d)) {
+      return fail(why, -EFBIG, "device %u would be larger than its room of %llu MiB", d,
+                  static_cast<ull>(g.room_bytes(d) / kMiB));
+    }
+  }
+  ret_regions = table;
+  return 0;
+}
+
+u64 largest_pool_bytes(const Geometry &g, const RegionTable &now) {
+  const u64 unit = kStripeBytes * g.device_count;
+  u64 room = 0;
+  for (u32 d = 0; d < g.device_count; ++d) room += g.room_bytes(d);
+  u64 low = pool_bytes_in_use(g, now) / unit, high = room / unit + 1;
+  while (high - low > 1) {
+    const u64 middle = (low + high) / 2;
+    RegionTable table;
+    (plan_resize(g, now, middle * unit, table, nullptr) == 0 ? low : high) = middle;
+  }
+  RegionTable table;
+  const u64 size = pool_bytes_in_use(g, now);
+  if (low * unit <= size || plan_resize(g, now, low * unit, table, nullptr) != 0) return size;
+  return pool_bytes_in_use(g, table);
+}
+
+u32 retired_ranges(const RegionTable &table,
+                   DeviceRange (&ret_ranges)[kMaxRegions * kMaxDevices]) {
+  u32 n = 0;
+  for (u32 r = 0; r < table.count; ++r) {
+    const Region &region = table.region[r];
+    const u32 end = std::min(table.extents_in_use(), region.end_extent());
+    const u32 used = std::max(end, region.first_extent) - region.first_extent;
+    for (u32 k = 0; k < region.place_count; ++k) {
+      const u64 data = region.data_page[k] * kPageBytes;
+      const u64 begin = table.rows_of(region, used, k);
+      const u64 rows = table.rows_of(region, region.extent_count, k);
+      if (begin == rows) continue;
+      ret_ranges[n++] = {region.device[k], data + begin * kStripeBytes,
+                         data + rows * kStripeBytes};
+    }
+  }
+  return n;
 }
 
 // ---- codec --------------------------------------------------------------------------------------
@@ -562,6 +722,8 @@ void encode_regions(const RegionTable &table, Line (&ret_lines)[kRegionTableLine
       head.first_extent = region.first_extent;
       head.extent_count = region.extent_count;
       head.place_count = static_cast<u8>(region.place_count);
+      const u32 used = std::min(table.extents_in_use(), region.end_extent());
+      head.retired_extents = region.end_extent() - std::max(used, region.first_extent);
       for (u32 k = 0; k < region.place_count; ++k) {
         head.device[k] = region.device[k];
         places[k / kPlacesPerLine].place[k % kPlacesPerLine] = {region.data_page[k],
@@ -577,21 +739,15 @@ void encode_regions(const RegionTable &table, Line (&ret_lines)[kRegionTableLine
 
 namespace {
 
-struct ByteRange {
-  u32 device;
-  u64 begin, end;
-};
-
 // Whether every place lies behind its device's control part and no byte belongs to two of them.
 const char *bad_region_places(const RegionTable &table, const Geometry &g) {
-  ByteRange used[kMaxRegions * kMaxDevices * 2];
+  DeviceRange used[kMaxRegions * kMaxDevices * 2];
   u32 n = 0;
   for (u32 r = 0; r < table.count; ++r) {
     const Region &region = table.region[r];
-    const u64 stripes = u64{region.extent_count} * table.extent_stripes;
-    const u64 rows = div_up(stripes, region.place_count);
     for (u32 k = 0; k < region.place_count; ++k) {
       const u32 d = region.device[k];
+      const u64 rows = table.rows_of(region, region.extent_count, k);
       const u64 data = region.data_page[k] * kPageBytes;
       const u64 strip = region.strip_page[k] * kPageBytes;
       used[n++] = {d, data, data + rows * kStripeBytes};
@@ -600,9 +756,9 @@ const char *bad_region_places(const RegionTable &table, const Geometry &g) {
   }
   for (u32 i = 0; i < n; ++i) {
     if (used[i].begin < g.control_end(used[i].device)) return "stripes overlap control lines";
-    if (used[i].end > g.device_bytes[used[i].device]) return "stripes reach past their device";
+    if (used[i].end > g.room_bytes(used[i].device)) return "stripes reach past their device";
   }
-  std::sort(used, used + n, [](const ByteRange &a, const ByteRange &b) {
+  std::sort(used, used + n, [](const DeviceRange &a, const DeviceRange &b) {
     return a.device != b.device ? a.device < b.device : a.begin < b.begin;
   });
   for (u32 i = 1; i < n; ++i) {
@@ -621,6 +777,11 @@ const char *bad_region_head(const RegionHead &head, const RegionTable &table, co
   if (head.place_count == 0 || head.place_count > kMaxDevices) return "impossible place count";
   for (u32 k = 0; k < head.place_count; ++k) {
     if (head.device[k] >= g.device_count) return "unknown device";
+  }
+  // Retired are the last extents of all: behind one of them nothing is in use.
+  if (head.retired_extents > head.extent_count ||
+      (table.retired != 0 && head.retired_extents != head.extent_count)) {
+    return "extents in use behind retired ones";
   }
   return nullptr;
 }
@@ -652,8 +813,9 @@ int decode_regions(const Line (&lines)[kRegionTableLines], const Geometry &g,
       region.strip_page[k] = places.place[k % kPlacesPerLine].strip_page;
     }
     table.count = r + 1;
+    table.retired += head.retired_extents;
   }
-  if (table.count == 0) return fail(why, -EUCLEAN, "the area has no region");
+  if (table.extents_in_use() == 0) return fail(why, -EUCLEAN, "the area has no region in use");
   if (const char *bad = bad_region_places(table, g); bad != nullptr) {
     return fail(why, -EUCLEAN, "regions: %s", bad);
   }

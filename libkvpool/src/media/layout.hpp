@@ -7,6 +7,7 @@
 // members, control devices only] [metadata areas, control devices only] [check strips] [stripes]
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <string>
@@ -47,11 +48,14 @@ struct Region {
 struct RegionTable {
   u32 count;
   u32 extent_stripes;
+  u32 retired;  // of the last extents: they keep their numbers and map words, nothing refers to
+                // them
   std::array<Region, kMaxRegions> region;
 
   constexpr u64 extent_bytes() const { return extent_stripes * kStripeBytes; }
   constexpr u32 extent_count() const { return count == 0 ? 0 : region[count - 1].end_extent(); }
-  constexpr u64 payload_bytes() const { return extent_count() * extent_bytes(); }
+  constexpr u32 extents_in_use() const { return extent_count() - retired; }
+  constexpr u64 payload_bytes() const { return extents_in_use() * extent_bytes(); }
 
   constexpr u64 address(u32 extent, u64 byte_in_extent) const {
     return extent * extent_bytes() + byte_in_extent;
@@ -61,8 +65,9 @@ struct RegionTable {
   }
   constexpr u64 byte_of(u64 address) const { return address % extent_bytes(); }
 
-  // kNoRegion: no such extent.
+  // kNoRegion: no such extent in use.
   constexpr u32 region_of(u32 extent) const {
+    if (extent >= extents_in_use()) return kNoRegion;
     for (u32 r = 0; r < count; ++r) {
       if (extent - region[r].first_extent < region[r].extent_count) return r;
     }
@@ -71,7 +76,8 @@ struct RegionTable {
   // Whether extents [first, first + n) exist and lie in one region, as those of a run must.
   constexpr bool one_region(u32 first, u64 n) const {
     const u32 r = region_of(first);
-    return r != kNoRegion && n != 0 && n <= region[r].end_extent() - first;
+    return r != kNoRegion && n != 0 &&
+           n <= std::min(region[r].end_extent(), extents_in_use()) - first;
   }
   constexpr bool holds(u64 address, u64 bytes) const {
     if (bytes == 0 || address >= payload_bytes()) return false;
@@ -99,6 +105,29 @@ struct RegionTable {
   // Bytes from `address` on that lie on one device without a break.
   static constexpr u64 contiguous_bytes(u64 address) {
     return kStripeBytes - address % kStripeBytes;
+  }
+
+  // First byte of the device behind what its places use; all of them, or those of extents in use.
+  constexpr u64 places_end(u32 device, bool in_use) const {
+    u64 end = 0;
+    for (u32 r = 0; r < count; ++r) {
+      const Region &of = region[r];
+      const u32 last = in_use ? extents_in_use() : of.end_extent();
+      if (last <= of.first_extent) continue;
+      const u32 extents = std::min(last, of.end_extent()) - of.first_extent;
+      for (u32 k = 0; k < of.place_count; ++k) {
+        const u64 rows = rows_of(of, extents, k);
+        if (of.device[k] != device || rows == 0) continue;
+        end = std::max({end, of.data_page[k] * kPageBytes + rows * kStripeBytes,
+                        of.strip_page[k] * kPageBytes + rows * kStripBytesPerStripe});
+      }
+    }
+    return end;
+  }
+  // Stripes that the first `extents` of a region have on its k-th place.
+  constexpr u64 rows_of(const Region &in, u32 extents, u32 k) const {
+    const u64 stripes = u64{extents} * extent_stripes;
+    return stripes > k ? (stripes - k - 1) / in.place_count + 1 : 0;
   }
 
   // The check line of the 64 KiB unit number `unit` of the extent, or of those behind it.
@@ -169,6 +198,15 @@ struct Geometry {
     u64 sum = 0;
     for (u32 d = 0; d < device_count; ++d) sum += device_bytes[d];
     return sum;
+  }
+
+  // How far regions may reach on a device: what the extent map has words for, dealt evenly. Address
+  // space for so much is set aside when a store is opened, so that nothing moves when it grows.
+  constexpr u64 room_bytes(u32 device) const {
+    const u64 rows = extents_max() * extent_stripes / device_count + 4;
+    const u64 room = device_bytes[device] + rows * (kStripeBytes + kStripBytesPerStripe);
+    return std::min(round_up(room, kStripeBytes), PoolOffset::kByteMask / kStripeBytes *
+                                                      kStripeBytes);
   }
 
   // ---- superblock copies: two, on two devices where there are two ----
@@ -288,7 +326,8 @@ struct FormatOptions {
   u64 block_bytes = 0;      // payload of the usual block: chooses the extent size
   u32 extent_stripes = 0;   // chooses it outright
   u32 index_growth = 0;     // room for an index so many times as large
-  u32 map_growth = 0;       // room for so many times as many extents; default 4
+  u32 map_growth = 0;       // room in the extent map for a pool so many times as large; default 4
+  u64 max_bytes = 0;        // or for one of this size
   u32 request_lines = 0;
   u32 response_slots = 0;
   u32 lease_ms = 0;         // default 2000; the driver's stores set 10000
@@ -309,6 +348,33 @@ int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *w
 
 // Bytes of the pool that are not payload stripes.
 u64 metadata_bytes(const Geometry &geometry, const RegionTable &regions);
+
+// ---- growing and shrinking (proto 14) -----------------------------------------------------------
+
+// Size of the device with all regions, those that are retired included.
+u64 device_end(const Geometry &geometry, const RegionTable &regions, u32 device);
+// The size of a pool: all devices, less the bytes of retired extents.
+u64 pool_bytes_in_use(const Geometry &geometry, const RegionTable &regions);
+
+// The table of a pool of `pool_bytes`: the same one when that is its size, or as near as whole
+// extents come. Growing takes retired extents back first and appends regions behind all others;
+// shrinking retires the last extents. Existing extents stay where they are. With a sentence in
+// `why`: -EINVAL no whole number of stripes on each device; -ERANGE smaller than metadata and the
+// fewest extents, or too little more for an extent; -EFBIG beyond what the extent map has room for;
+// -E2BIG no region is left.
+int plan_resize(const Geometry &geometry, const RegionTable &now, u64 pool_bytes,
+                RegionTable &ret_regions, std::string *why);
+
+// The largest size that plan_resize() does not refuse, in whole extents.
+u64 largest_pool_bytes(const Geometry &geometry, const RegionTable &now);
+
+// Bytes of retired extents, by region and place: at most kMaxRegions * kMaxDevices pieces.
+struct DeviceRange {
+  u32 device;
+  u64 begin, end;
+};
+u32 retired_ranges(const RegionTable &regions,
+                   DeviceRange (&ret_ranges)[kMaxRegions * kMaxDevices]);
 
 // ---- codec --------------------------------------------------------------------------------------
 

@@ -243,6 +243,12 @@ int read_view(LineReader &reader, const SuperblockRead &superblock, StoreView &r
     }
   }
   if (int err = decode_regions(lines, g, view.regions, why); err != 0) return err;
+  for (u32 d = 0; d < g.device_count; ++d) {
+    const u64 end = view.regions.places_end(d, true);
+    if (end <= reader.device_bytes(d)) continue;
+    return fail(why, -EUCLEAN, "device %u is truncated: %llu bytes, its regions need %llu", d,
+                static_cast<ull>(reader.device_bytes(d)), static_cast<ull>(end));
+  }
   view.area_known = true;
   ret_view = view;
   return 0;

@@ -289,11 +289,11 @@ void Verifier::message(PoolOffset at, Finding finding, u32 member, bool answer) 
   if (seen == Look::kBad) {
     bad = "does not verify";
   } else if (m.type < static_cast<u8>(MessageType::kNop) ||
-             m.type > static_cast<u8>(MessageType::kLeave)) {
+             m.type > static_cast<u8>(MessageType::kResize)) {
     bad = "unknown type";
   } else if (m.lines == 0 || m.lines > kMessageLinesMax || m.index >= m.lines) {
     bad = "impossible number of lines";
-  } else if (answer ? m.status == 0 || m.status > static_cast<u8>(MessageStatus::kBypassed)
+  } else if (answer ? m.status == 0 || m.status > static_cast<u8>(MessageStatus::kQuota)
                     : m.status != 0) {
     bad = "unknown status";
   }
@@ -381,6 +381,10 @@ void Verifier::map_record(u32 extent, PoolOffset at, const MapRecord &record) {
     ++report_.extents_former;
   } else if (record.holder < geo().member_count()) {
     ++report_.extents_member;
+    if (extent >= view_.regions.extents_in_use()) {
+      found(Finding::kMapHolder, at, "extent %u: retired, but slot %u holds it", extent,
+            record.holder);
+    }
   } else {
     found(Finding::kMapHolder, at, "extent %u: holder %u", extent, record.holder);
   }

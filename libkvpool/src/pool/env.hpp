@@ -19,7 +19,7 @@ enum class LockKind : u8 {
 
 template <class E>
 concept PoolEnv = requires(E e, const E ce, LockKind kind, u32 index, u64 ns, const char *mark,
-                           typename E::Mutex mutex) {
+                           PoolOffset end, typename E::Mutex mutex) {
   requires PoolMemory<typename E::Memory>;
   { e.memory() } noexcept -> std::same_as<typename E::Memory &>;
   { e.now_ns() } noexcept -> std::same_as<u64>;  // monotonic, of this host, rate within 1 %
@@ -29,6 +29,8 @@ concept PoolEnv = requires(E e, const E ce, LockKind kind, u32 index, u64 ns, co
   { e.try_lock(kind, index) } noexcept -> std::same_as<bool>;
   { e.unlock(kind, index) } noexcept -> std::same_as<void>;
   { e.revoked() } noexcept -> std::same_as<bool>;  // the driver took the mapping away
+  // Makes the bytes below `end` of its device accessible; false: they are not there.
+  { e.reach(end) } noexcept -> std::same_as<bool>;
   { ce.mutant(Mutant::kNone) } noexcept -> std::same_as<bool>;  // false in production, constant
   { e.mark(mark) } noexcept -> std::same_as<void>;  // a rare legal path was taken
   { mutex.lock() };

@@ -17,6 +17,7 @@ struct HandExtent {
   u8 size_class = media::kClassNone;
   bool tainted = false;
   bool returning = false;  // a publication in doubt gives it back
+  bool leaving = false;    // recalled: no block is taken from it, it goes as soon as it is idle
   u32 block_count = 0;
   u32 free_count = 0;
   u32 reserved = 0;  // blocks being written
@@ -59,7 +60,7 @@ public:
   bool take(u8 size_class, u32 run_extents, u64 extent_bytes, Block &ret_block) {
     for (HandExtent &e : extents_) {
       if (e.size_class != size_class || e.run_extents != run_extents) continue;
-      if (e.free_count == 0 || e.returning) continue;
+      if (e.free_count == 0 || e.returning || e.leaving) continue;
       const u32 index = lowest(e.free_bits);
       e.free_bits[index / 64] &= ~(u64{1} << index % 64);
       e.reserved_bits[index / 64] |= u64{1} << index % 64;
@@ -80,7 +81,9 @@ public:
 
   bool has_free(u8 size_class) const {
     for (const HandExtent &e : extents_) {
-      if (e.size_class == size_class && e.free_count > 0 && !e.returning) return true;
+      if (e.size_class == size_class && e.free_count > 0 && !e.returning && !e.leaving) {
+        return true;
+      }
     }
     return false;
   }

@@ -78,6 +78,10 @@ public:
   // The active owner's area as known now; never null after join(). Valid while the member lives.
   const Session *session() const { return session_.load(std::memory_order_acquire); }
 
+  // Looks who owns the store, and opens its area when that changed. 0, -ESTALE, -EAGAIN, -EUCLEAN,
+  // -EFBIG.
+  int follow_owner() { return refresh_session(); }
+
   // ---- one-sided (any thread) -------------------------------------------------------------------
 
   // proto 10. 0, -ESTALE, -EAGAIN when areas change faster than they can be read.
@@ -116,6 +120,10 @@ public:
   bool pin_lost(const Pin &pin);
   int ns_open(const media::NsOpenBody &body, u64 deadline, media::NsAnswer &ret_answer);
   int ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline, media::NsAnswer &ret_answer);
+  // Asks for another size of the pool (proto 14); asked again and again until it is 0, and given up
+  // by the owner when it is not. -EBUSY on its way; -EINVAL the owner's plan is another; else as
+  // above.
+  int resize(u64 pool_bytes, u32 extents, u64 deadline, media::ResizeAnswer &ret_answer);
   // An empty request: the round trip alone, with or without accept (benchmarks).
   int ping(u32 count, u32 depth, bool accept, u64 deadline);
 
@@ -207,6 +215,7 @@ private:
   int exchange(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret);
   void collect_doubts();
   void return_idle(u32 at_most);
+  void return_leaving();
   int give_back_extent(u32 extent, u64 deadline);
   void serve_notice();
   int grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy);

@@ -321,6 +321,7 @@ int Member<Env>::tick() {
   accept_answered();
   serve_notice();
   flush_unpins();
+  return_leaving();
   if (touched_count_ > 0) flush_touches();
   return 0;
 }
@@ -362,6 +363,11 @@ void Member<Env>::serve_notice() {
     mailbox_.ring();
   }
   notice_sequence_ = notice.sequence;
+  for (HandExtent &e : hand_.extents()) {
+    e.leaving = notice.recall_from != 0 &&
+                e.extent + std::max(1u, e.run_extents) > notice.recall_from;
+    if (e.leaving) env_.mark("recall_by_number");
+  }
   if (notice.recall_extents > 0) {
     env_.mark("recall");
     return_idle(notice.recall_extents);

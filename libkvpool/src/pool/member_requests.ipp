@@ -583,6 +583,25 @@ void Member<Env>::return_idle(u32 at_most) {
   for (u32 extent : idle) give_back_extent(extent, 0);
 }
 
+// What was recalled and has become idle. Mutex held.
+template <PoolEnv Env>
+void Member<Env>::return_leaving() {
+  for (u32 i = 0; i < hand_.extents().size();) {
+    const HandExtent &e = hand_.extents()[i];
+    if (!e.leaving || !e.idle() || e.returning || give_back_extent(e.extent, 0) != 0) ++i;
+  }
+}
+
+template <PoolEnv Env>
+int Member<Env>::resize(u64 pool_bytes, u32 extents, u64 deadline,
+                        media::ResizeAnswer &ret_answer) {
+  const media::ResizeBody body{pool_bytes, extents, 0};
+  Answer answer;
+  if (int err = call(media::MessageType::kResize, &body, sizeof body, deadline, answer)) return err;
+  ret_answer = answer.as<media::ResizeAnswer>();
+  return status_errno(answer.status);
+}
+
 // `count` empty requests, at most `depth` on the way.
 template <PoolEnv Env>
 int Member<Env>::ping(u32 count, u32 depth, bool accept, u64 deadline) {

@@ -78,6 +78,11 @@ enum class Mutant : u16 {
   kPendingOutlives,           // proto 9: PENDING goes with its member
   kQuarantineSkipped,         // proto 8: a lapsed member's extents wait for 2 L
   kGivenUpRankForgotten,      // proto 8: a rank given up by time keeps its group's blocks from use
+  kTableUnmapped,             // proto 14: a table is believed only with its bytes mapped
+  kRetireHeld,                // proto 14: what members hold is not retired
+  kRetirePublished,           // proto 14: what an entry refers to is not retired
+  kGrantLeaving,              // proto 14: extents that are to go are granted to nobody
+  kGrownWordsForgotten,       // proto 14: a region comes with the map words of its extents
   kCount,
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace kvpool::pool {
 
 struct OwnerOptions {
   u64 free_target_permille = 10;  // space kept free ahead of puts
+  u32 leaving_at_once = 512;      // extents of a shrinking pool looked at in one round of chores
   DecisionSink sink;
 };
 
@@ -54,6 +56,11 @@ public:
   // Takes the store over from itself with an index twice as large, or as large as there is room
   // for. As take_over(); it serves again, with another epoch, when that succeeds.
   int enlarge_index();
+  // proto 14: whether a change of the pool's size that a member asked for can be made now: it
+  // grows, or what is to go is empty.
+  bool wants_resize() const { return serving_ && resize_ && resize_->ready; }
+  // Takes the store over from itself with the other table of regions. As take_over().
+  int resize_now();
   // How long ago the last request was served: what the loop around step() rests by.
   u64 idle_ns() const;
   // Takes no further request, and lets a successor know by letting go. The area stays as it is.
@@ -120,6 +127,17 @@ private:
     u64 incarnation, group;  // of the holder
     u32 report_begun;        // by it when it pinned, or pinned again
   };
+  // A change of the pool's size on its way: soft, the asker asks again and again.
+  struct Resize {
+    u32 now;                   // the epoch whose table it was planned for
+    media::RegionTable table;  // then
+    bool ready = false;
+    u64 asked_ns = 0;          // last
+    u32 next = 0;              // extent looked at next
+    u32 leaving = 0, held = 0, pinned = 0;       // of the round that goes on
+    u32 leaving_said = 0, held_said = 0, pinned_said = 0;  // of the last whole one
+    u64 told_ns = 0;           // members, what to give back
+  };
   struct Response {
     PoolOffset at;
     Line line;
@@ -177,6 +195,12 @@ private:
   void drop_pendings(u32 ns);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
+  media::MessageStatus resize(const media::ResizeBody &body, media::ResizeAnswer &ret);
+  void empty_leaving();
+  bool is_leaving(u32 entry) const;
+  bool still_leaving(u32 extent, u64 now);
+  void recall_leaving();
+  void forget_resize();
   bool decided_before(const media::PublishBody &body, const SpaceMap::Spot &spot,
                       media::PublishAnswer &ret);
   bool overtaken(const media::PublishBody &body) const;
@@ -294,6 +318,8 @@ private:
       last_renew_ns_ = 0, last_chores_ns_ = 0, last_all_ns_ = 0;
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;
+  u32 base_extents_ = 0;  // of the area scanned last
+  std::optional<Resize> resize_;
   OwnerStats stats_;
 };
 
@@ -303,5 +329,6 @@ private:
 #include "pool/owner_evict.ipp"
 #include "pool/owner_members.ipp"
 #include "pool/owner_scan.ipp"
+#include "pool/owner_resize.ipp"
 #include "pool/owner_serve.ipp"
 #include "pool/owner_take_over.ipp"

@@ -87,7 +87,10 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
     index_.touch(found.visible);
     return MessageStatus::kExists;
   }
-  if (found.draining != kNoEntry) {
+  if (found.draining != kNoEntry && is_leaving(found.draining)) {
+    index_.set_state(found.draining, media::EntryState::kHidden);  // its bytes are to go
+    pen_.write_entry_state(found.draining, index_.entry(found.draining));
+  } else if (found.draining != kNoEntry) {
     const MessageStatus status = revive(found.draining, ret);
     tell_sink(Decision::kStored, index_.entry(found.draining), slot);
     return status;
@@ -264,7 +267,7 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
   if (!run && (size_class >= media::kSizeClasses || space_.blocks(size_class) == 0)) {
     return MessageStatus::kRefused;
   }
-  if (run && (body.run_extents == 0 || body.run_extents > space_.count())) {
+  if (run && (body.run_extents == 0 || body.run_extents > space_.limit())) {
     return MessageStatus::kRefused;
   }
   // Until every member has told what it holds, free extents may hold blocks in doubt.

@@ -109,7 +109,8 @@ bool Owner<Env>::evictable(u32 number) const {
 template <PoolEnv Env>
 bool Owner<Env>::makes_room(u32 number) const {
   const u64 address = index_.entry(number).locator() * media::kLocatorUnit;
-  return space_.owner_held(space_.regions().extent_of(address));
+  const u32 extent = space_.regions().extent_of(address);
+  return extent < space_.limit() && space_.owner_held(extent);
 }
 
 // Drains the oldest blocks until about `bytes` are on their way to be free. Cleared namespaces go
@@ -216,7 +217,7 @@ u32 Owner<Env>::pick_to_empty(u32 length) {
   u64 best_stamp = ~u64{0};
   for (u32 i = 0; i < kExtentSamples; ++i) {
     const u32 first =
-        static_cast<u32>(media::scale_word(env_.random(), space_.count() - length + 1));
+        static_cast<u32>(media::scale_word(env_.random(), space_.limit() - length + 1));
     u64 newest = 0;
     bool usable = space_.regions().one_region(first, length);
     for (u32 x = first; usable && x < first + length; ++x) {
@@ -240,7 +241,7 @@ void Owner<Env>::evict_for(u32 run) {
   const u64 room = space_.regions().extent_bytes() * length;
   const bool enough = !grace_.empty() && grace_bytes_ >= room;
   if (run == 0 ? enough : run_on_its_way(run)) return;
-  if (space_.count() < length) return;
+  if (space_.limit() < length) return;
   const u32 first = pick_to_empty(length);
   if (first == SpaceMap::kNone) {
     if (!enough) evict_oldest(room);
@@ -268,7 +269,7 @@ void Owner<Env>::keep_free_ahead() {
   const u64 extent_bytes = space_.regions().extent_bytes();
   u64 active = 0;
   for (u32 slot = 0; slot < members_.size(); ++slot) active += !space_.held_by(slot).empty();
-  const u64 pool = space_.regions().payload_bytes();
+  const u64 pool = space_.limit() * extent_bytes;
   const u64 wanted = std::max({pool / 1000 * options_.free_target_permille,
                                active * 2 * extent_bytes, granted_lately_ * kGracesAhead});
   const u64 target = std::min(wanted, pool / 8);

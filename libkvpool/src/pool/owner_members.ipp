@@ -476,6 +476,9 @@ void Owner<Env>::tell(u32 slot, u8 flags, u32 recall) {
   notice.incarnation = m.incarnation;
   notice.recall_extents = recall;
   notice.flags = flags;
+  if (resize_ && !resize_->ready) {
+    notice.recall_from = std::max(1u, space_.leaving_from());
+  }
   m.told_death = 0;
   if (const Quarantine *death = unacknowledged(slot)) {
     notice.flags |= media::kNoticePeerDead;

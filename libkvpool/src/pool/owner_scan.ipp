@@ -63,6 +63,14 @@ int Owner<Env>::scan_regions(PoolOffset base, u32 base_epoch) {
   }
   media::RegionTable regions;
   if (int err = media::decode_regions(lines, geo_, regions, nullptr)) return err;
+  base_extents_ = regions.extent_count();
+  // The base is the area that it was planned for: nobody else decided anything since.
+  if (resize_ && resize_->ready && resize_->now == base_epoch) {
+    regions = resize_->table;
+    media::encode_regions(regions, lines);
+    env_.mark("regions_changed");
+  }
+  if (!reach_regions(env_, geo_, regions)) return -EFBIG;
   space_.reset(regions);
   for (u32 i = 0; i < media::kRegionTableLines; ++i) {
     pen_.write_line(geo_.region_line(pen_.area(), i), lines[i]);
@@ -124,8 +132,8 @@ template <PoolEnv Env>
 void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
   auto &mem = env_.memory();
   constexpr u32 kWindow = kScanWindow * media::kMapRecordsPerLine;
-  for (u32 first = 0; first < space_.count(); first += kWindow) {
-    const u32 end = std::min(space_.count(), first + kWindow);
+  for (u32 first = 0; first < base_extents_; first += kWindow) {
+    const u32 end = std::min(base_extents_, first + kWindow);
     mem.acquire(geo_.map_word(base, first), u64{end - first} * sizeof(u64));
     renew_while_scanning();
     for (u32 i = first; i < end; ++i) {
@@ -146,6 +154,8 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
       pen_.write_map(i, record);
     }
   }
+  if (env_.mutant(Mutant::kGrownWordsForgotten)) return;
+  for (u32 x = base_extents_; x < space_.count(); ++x) pen_.write_map(x, space_.at(x).record);
 }
 
 // A crash between the words of a run leaves tails without a head: they are free (proto 8). Behind a

@@ -43,6 +43,7 @@ int Owner<Env>::step() {
     watch_taints();
     keep_free_ahead();
     empty_cleared();
+    empty_leaving();
     finish_batch();
   }
   const bool all = ++step_count_ % kAllRingsEvery == 0 || now - last_all_ns_ >= kAllRingsNs;
@@ -320,6 +321,11 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
         if (q.slot == in.slot && q.incarnation == in.incarnation) std::erase(q.awaited, slot);
       }
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    }
+    case MessageType::kResize: {
+      media::ResizeAnswer out{};
+      const auto status = resize(body_as<media::ResizeBody>(body), out);
+      return answer(slot, type, status, &out, sizeof out);
     }
     case MessageType::kNop:
     case MessageType::kLeave: break;

@@ -55,6 +55,7 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   mine.index_groups = index_.groups();
   claims_.write(standby_slot, mine);
   crowded_ = 0;
+  resize_.reset();
   first_members();
   serving_ = true;
   last_request_ns_ = env_.now_ns();

@@ -18,8 +18,20 @@ struct Session {
   u64 entry_count() const { return index_groups * media::kGroupLines; }
 };
 
+// proto 14: a table is believed only once everything it has in use can be touched.
+template <PoolEnv Env>
+bool reach_regions(Env &env, const media::Geometry &geo, const media::RegionTable &regions) {
+  if (env.mutant(Mutant::kTableUnmapped)) return true;
+  for (u32 d = 0; d < geo.device_count; ++d) {
+    const u64 end = regions.places_end(d, true);
+    if (end > 0 && !env.reach(PoolOffset(d, end))) return false;
+  }
+  return true;
+}
+
 // Reads the regions of the area that `view` names as the active one. 0, -EAGAIN when the area is
-// being replaced while it is read, -EUCLEAN when its regions do not verify.
+// being replaced while it is read, -EUCLEAN when its regions do not verify, -EFBIG when a device
+// has fewer bytes than they name.
 template <PoolEnv Env>
 int open_session(Env &env, Claims<Env> &claims, const media::Geometry &geo, const ClaimView &view,
                  Session &ret_session) {
@@ -43,6 +55,7 @@ int open_session(Env &env, Claims<Env> &claims, const media::Geometry &geo, cons
     }
     if (whole) {
       if (int err = media::decode_regions(lines, geo, session.regions, nullptr)) return err;
+      if (!reach_regions(env, geo, session.regions)) return -EFBIG;
       ret_session = session;
       return 0;
     }

@@ -34,6 +34,7 @@ public:
     }
     blocks_[media::kClassRun] = 1;
     extents_ = std::vector<Extent>(regions.extent_count());
+    limit_ = regions.extents_in_use();
     tables_.clear();
     free_bits_.assign((extents_.size() + 63) / 64, 0);
     free_count_ = 0;
@@ -46,6 +47,19 @@ public:
 
   const media::RegionTable &regions() const { return regions_; }
   u32 count() const { return static_cast<u32>(extents_.size()); }
+  // Extents from here on are granted to nobody: they are retired, or to be.
+  u32 limit() const { return limit_; }
+  void set_limit(u32 limit) {
+    const u32 first = std::min(limit, limit_), end = std::max(limit, limit_);
+    limit_ = limit;
+    for (u32 x = first; x < end; ++x) update_free(x);
+  }
+  // Extents of runs that begin below the limit and reach over it are to go as well.
+  u32 leaving_from() const {
+    u32 first = limit_;
+    while (first > 0 && first < count() && (at(first).record.flags & media::kMapRunTail)) --first;
+    return first;
+  }
   u32 free_extents() const { return free_count_; }
   const Extent &at(u32 extent) const { return extents_[extent]; }
   const std::vector<u32> &held_by(u32 slot) const { return held_[slot]; }
@@ -80,7 +94,7 @@ public:
   Spot locate(u64 address) const {
     Spot spot;
     spot.extent = regions_.extent_of(address);
-    if (spot.extent >= count()) return spot;
+    if (spot.extent >= regions_.extents_in_use()) return spot;
     const media::MapRecord &record = extents_[spot.extent].record;
     const u64 byte = address - spot.extent * regions_.extent_bytes();
     if (record.size_class == media::kClassRun) {
@@ -168,7 +182,7 @@ public:
   }
   u32 free_blocks(u32 extent) const {
     const Extent &e = extents_[extent];
-    if (!owner_held(extent) || (e.record.flags & media::kMapRunTail)) return 0;
+    if (extent >= limit_ || !owner_held(extent) || (e.record.flags & media::kMapRunTail)) return 0;
     return blocks(e.record.size_class) - e.used;
   }
   void free_bits_of(u32 extent, u64 *bits) const {
@@ -254,7 +268,7 @@ private:
   void update_free(u32 extent) {
     Extent &e = extents_[extent];
     const bool tail = e.record.flags & media::kMapRunTail;
-    const bool now_free = owner_held(extent) && e.used == 0 && !tail;
+    const bool now_free = extent < limit_ && owner_held(extent) && e.used == 0 && !tail;
     u64 &word = free_bits_[extent / 64];
     const u64 bit = u64{1} << extent % 64;
     if (now_free != ((word & bit) != 0)) {
@@ -266,8 +280,8 @@ private:
                                  : free_blocks(extent) * media::class_bytes(size_class);
     free_bytes_ += counted - e.counted;
     e.counted = counted;
-    if (size_class < media::kSizeClasses && owner_held(extent) && e.used > 0 && !e.queued &&
-        e.used < blocks(size_class)) {
+    if (size_class < media::kSizeClasses && extent < limit_ && owner_held(extent) && e.used > 0 &&
+        !e.queued && e.used < blocks(size_class)) {
       e.queued = 1;
       queues_[size_class].push_back(extent);
     }
@@ -279,6 +293,7 @@ private:
   std::vector<u64> free_bits_;
   u32 blocks_[media::kClassRun + 1]{};    // of an extent, by class
   u32 free_count_ = 0;
+  u32 limit_ = 0;
   u64 free_bytes_ = 0;
   u32 cursor_ = 0;
   std::vector<std::vector<u32>> queues_;  // by class; may hold stale numbers, checked on use

@@ -62,7 +62,8 @@ int Context::start(const char *address, std::string *why) {
   }
   if (int err = open_memory(address, why)) return err;
   scratch_ = std::make_unique<ScratchPool>(
-      std::min(kBlockBytesMax, geometry_.pool_bytes()));
+      std::min(kBlockBytesMax, std::max(geometry_.pool_bytes(),  // and what it may grow to
+                                        geometry_.extents_max() * geometry_.extent_bytes())));
   if (int err = async_.start(options_.workers)) return fail(why, err, "no event descriptor");
   member_ = std::make_unique<Member>(*env_, geometry_);
   store_ = std::make_unique<Store<ProcessEnv>>(*member_);
@@ -96,8 +97,7 @@ int Context::open_memory(const char *text, std::string *why) {
   address_ = address.text;
   const auto mode =
       options_.read_only ? backend::OpenMode::kReadOnly : backend::OpenMode::kReadWrite;
-  const backend::OpenOptions how{.populate = options_.huge};
-  if (auto s = backend::Backend::open(address, mode, how, backend_); !s.ok()) {
+  if (auto s = backend::Backend::open(address, mode, {}, backend_); !s.ok()) {
     return fail(why, s.err, s.what);
   }
   media::MappedReader::Device devices[media::kMaxDevices];
@@ -112,6 +112,11 @@ int Context::open_memory(const char *text, std::string *why) {
     return fail(why, err, address_ + ": " + said);
   }
   geometry_ = superblock.geometry;
+  u64 rooms[media::kMaxDevices];
+  for (u32 d = 0; d < geometry_.device_count; ++d) rooms[d] = geometry_.room_bytes(d);
+  if (auto s = backend_->make_room({rooms, geometry_.device_count}, options_.huge); !s.ok()) {
+    return fail(why, s.err, s.what);
+  }
   if (!options_.read_only) {
     if (media::may_write(geometry_, &said) != 0) {
       return fail(why, -ENOTSUP, address_ + ": " + said);
@@ -138,6 +143,7 @@ int Context::open_memory(const char *text, std::string *why) {
 int Context::join(std::string *why) {
   if (options_.read_only) {
     const int err = member_->attach();
+    if (err == -EFBIG) return explain(err, why);
     return err == 0 ? 0
                     : fail(why, err == -ESTALE ? -EIDRM : err, address_ + ": no active owner area");
   }
@@ -451,6 +457,9 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
     if (served >= 0 && owner.wants_larger_index()) {
       if (int err = enlarge_index(owner)) served = err;
     }
+    if (served >= 0 && owner.wants_resize()) {
+      if (int err = resize_now(owner)) served = err;
+    }
     if (served < 0) {
       ended = served;
       break;
@@ -477,6 +486,18 @@ int Context::enlarge_index(Owner &owner) {
   log(LogLevel::kInfo, address_ + ": the index has room for " +
                            std::to_string(owner.index().count()) + " entries now, had " +
                            std::to_string(entries) + "; epoch " + std::to_string(owner.epoch()));
+  return 0;
+}
+
+// In the serving thread. 0, or why this owner is none any more.
+int Context::resize_now(Owner &owner) {
+  const u64 before = owner.space().regions().payload_bytes();
+  if (const int err = owner.resize_now()) return err;
+  events_.carry_on(owner.epoch());
+  const u64 bytes = owner.space().regions().payload_bytes();
+  log(LogLevel::kInfo, address_ + ": the pool has " + backend::format_size(bytes) +
+                           " for blocks now, had " + backend::format_size(before) + "; epoch " +
+                           std::to_string(owner.epoch()));
   return 0;
 }
 
@@ -569,8 +590,10 @@ int Context::await_owner(u64 deadline, const std::atomic<bool> &cancelled) {
 }
 
 int Context::check_room(u64 payload_bytes, std::string *why) {
-  const u64 room = member_->session()->regions.payload_bytes();
+  u64 room = member_->session()->regions.payload_bytes();
   if (payload_bytes <= room) return 0;
+  if (member_->follow_owner() == 0) room = member_->session()->regions.payload_bytes();
+  if (payload_bytes <= room) return 0;  // it has grown since this member looked
   return fail(why, -EMSGSIZE,
               address_ + ": a block of " + std::to_string(payload_bytes) +
                   " bytes is larger than this store, which holds " + std::to_string(room));
@@ -628,6 +651,10 @@ int Context::explain(int err, std::string *why) {
       return fail(why, err, address_ + ": the store was formatted anew; open it again");
     case -EUCLEAN:
       return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
+    case -EFBIG:
+      return fail(why, err,
+                  address_ + ": a device has fewer bytes than the store, or more than this process "
+                             "can map; `kvpool check` says which, or open it again");
     case -ENOSPC: return fail(why, err, address_ + ": full, and nothing may be evicted");
     case -EPERM: return fail(why, -ESHUTDOWN, "the namespace is bypassed");
     case -ENOMEM: return fail(why, err, "no memory");

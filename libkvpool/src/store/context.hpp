@@ -17,6 +17,7 @@
 #include "store/async.hpp"
 #include "store/events.hpp"
 #include "store/instances.hpp"
+#include "store/resize.hpp"
 #include "store/tables.hpp"
 #include "store/tickets.hpp"
 
@@ -165,6 +166,11 @@ public:
   };
   bool owner_numbers(OwnerNumbers &ret);
 
+  // Makes the pool larger or smaller while it is in use. -EINVAL, -ERANGE, -EFBIG, -E2BIG as
+  // media::plan_resize; -ENOSPC and the like: the devices cannot grow; -EBUSY somebody else
+  // resizes; -EAGAIN no owner; -ECANCELED given up, with the store as it was; -EOPNOTSUPP for dax.
+  int resize(const ResizeOptions &options, ResizeReport &ret_report, std::string *why);
+
   // A reader of what the owner decides. -EREMOTE: it serves on another host; -EAGAIN: nobody
   // serves.
   int open_events(u64 from, EventReader &ret_reader, std::string *why);
@@ -183,6 +189,10 @@ private:
   int serve_rounds(u64 until_ns, bool embedded);
   int serve_round(u32 slot, u64 until_ns);
   int enlarge_index(Owner &owner);
+  int resize_now(Owner &owner);
+  int plan_resize(const ResizeOptions &options, media::RegionTable &ret_wanted,
+                  ResizeReport &report, std::string *why);
+  int ask_resize(const ResizeOptions &options, ResizeReport &report, std::string *why);
   void prepare(Owner &owner);
   int serve_once(Owner &owner, u64 until_ns);
   static void on_decision(void *context, const pool::DecisionEvent &decision);

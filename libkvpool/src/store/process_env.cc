@@ -36,6 +36,15 @@ u64 random_start() {
 ProcessEnv::ProcessEnv(backend::Backend &backend)
     : backend_(backend), memory_(mappings(backend)), random_(random_start()) {}
 
+// Grown memory is mapped behind what was there, in address space kept for it: no pointer changes.
+bool ProcessEnv::reach(PoolOffset end) noexcept {
+  try {
+    return backend_.extend(end.device(), end.byte()).ok();
+  } catch (...) {  // no memory for the sentence that says why
+    return false;
+  }
+}
+
 void ProcessEnv::sleep_ns(u64 ns) noexcept {
   constexpr u64 kYieldBelowNs = 1'000;  // no timer is that exact
   if (ns < kYieldBelowNs) {

@@ -73,6 +73,7 @@ public:
   }
 
   bool revoked() noexcept { return false; }  // only the driver revokes mappings
+  bool reach(PoolOffset end) noexcept;
   constexpr bool mutant(pool::Mutant) const noexcept { return false; }
   void mark(const char *) noexcept {}
 

@@ -167,9 +167,8 @@ public:
   // 0; -EINVAL, -ERANGE (the plan); -ENOTCONN (this member, or the one that reserved, is dead).
   int write_shard(const ShardTarget &target, u32 shard, const MemoryPlan &plan, Scratch &scratch) {
     BlockLayout layout;
-    const pool::Session &session = *member_.session();
-    if (int err = layout.open(session.regions, target.address, target.payload_bytes, target.shards,
-                              scratch.pieces)) {
+    if (int err =
+            open_layout(layout, target.address, target.payload_bytes, target.shards, scratch)) {
       return err;
     }
     if (const int dead = member_.begin_shard_write(target.reserver)) return dead;
@@ -183,9 +182,8 @@ public:
   // -EUCLEAN.
   int read_checks(const ShardTarget &target, u32 first, u32 end, Scratch &scratch) {
     BlockLayout layout;
-    const pool::Session &session = *member_.session();
-    if (int err = layout.open(session.regions, target.address, target.payload_bytes, target.shards,
-                              scratch.pieces)) {
+    if (int err =
+            open_layout(layout, target.address, target.payload_bytes, target.shards, scratch)) {
       return err;
     }
     const u64 from = layout.shape().first_segment(first);
@@ -204,6 +202,19 @@ public:
 
 private:
   auto &mem() { return env_.memory(); }
+
+  // Where a block lies. One that this member's table of regions does not know may be in a region
+  // that the pool got since: it came with a ticket of somebody who knows the present owner.
+  int open_layout(BlockLayout &layout, u64 address, u64 payload_bytes, u32 shards,
+                  Scratch &scratch) {
+    const pool::Session *session = member_.session();
+    const int err =
+        layout.open(session->regions, address, payload_bytes, shards, scratch.pieces);
+    if (err != -EUCLEAN || member_.follow_owner() != 0) return err;
+    if (member_.session() == session) return err;
+    return layout.open(member_.session()->regions, address, payload_bytes, shards,
+                       scratch.pieces);
+  }
 
   bool interrupted(const GetOptions &o) {
     return (o.cancelled && o.cancelled->load(std::memory_order_relaxed)) ||
@@ -435,9 +446,12 @@ private:
   bool copy(GetBlock &block, const GetOptions &options, Scratch &scratch, bool &ret_proven) {
     block.error = 0;
     BlockLayout layout;
-    const pool::Session &session = *member_.session();
-    if (int err = layout.open(session.regions, block.hit.address, block.hit.payload_bytes,
-                              block.hit.shards, scratch.pieces)) {
+    if (int err = open_layout(layout, block.hit.address, block.hit.payload_bytes, block.hit.shards,
+                              scratch)) {
+      // Found in an area before the present one: the pool may have shrunk since, by bytes that
+      // nothing refers to any more. The second look says so.
+      ret_proven = false;
+      if (err == -EUCLEAN && block.hit.epoch != member_.session()->epoch) return true;
       return finish(block, BlockStatus::kGone, err);
     }
     if (int err = scratch.plan.prepare(block.plan.runs, block.plan.memories, layout.payload_bytes(),
@@ -590,7 +604,8 @@ int Store<Env>::get_rows(pool::NsRef ns, std::span<GetBlock> blocks, transfer::R
     if (blocks[i].hit.payload_bytes != bytes || room.size() < needed) return -EINVAL;
     if (int err = layout.open(session.regions, blocks[i].hit.address, bytes, blocks[i].hit.shards,
                               room)) {
-      finish(blocks[i], BlockStatus::kGone, err);
+      const bool moved = err == -EUCLEAN && blocks[i].hit.epoch != session.epoch;
+      finish(blocks[i], moved ? BlockStatus::kStale : BlockStatus::kGone, err);
       return 0;
     }
     scratch.row_blocks[i] = layout.pieces();
