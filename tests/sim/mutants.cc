@@ -139,7 +139,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kTornRequestAccepted, "torn-request-accepted", "12",
      "a request that does not verify is not executed", "publish,pressure"},
     {pool::Mutant::kTornEntryAccepted, "torn-entry-accepted", "10",
-     "an entry that does not verify is looked at again", "crash:fulfil@2"},
+     "an entry that does not verify is looked at again", "crash:fulfil@12"},
     {pool::Mutant::kAdoptDropsHidden, "adopt-drops-hidden", "10",
      "hidden entries keep their block across a take-over", "handover"},
     {pool::Mutant::kLookupWithoutClaims, "lookup-without-claims", "10",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows: a member of another host, whose lock nobody here can see, is never called dead: it is alive
-// when its heartbeat moves and unknown when it does not.
+// Shows: a member of another host, whose lock nobody here can see, is never called dead: it is
+// alive when its heartbeat moves and unknown when it does not.
 // How: every combination of signs.
 #include <criterion/criterion.h>
 
