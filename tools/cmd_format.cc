@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 
@@ -20,7 +21,32 @@ namespace kvpool::tools {
 
 namespace {
 
-kvpool_format_opts options_of(const Args &args) {
+// "0,1,any" as host ids; 255: any.
+std::vector<std::uint8_t> standby_hosts_of(const Args &args) {
+  std::vector<std::uint8_t> hosts;
+  if (!args.has("--standby-hosts")) return hosts;
+  std::string text = args.text("--standby-hosts", "") + ",";
+  for (std::size_t from = 0, to; (to = text.find(',', from)) != std::string::npos; from = to + 1) {
+    const std::string one = text.substr(from, to - from);
+    unsigned host = 255;
+    const char *end = one.data() + one.size();
+    const auto parsed = std::from_chars(one.data(), end, host);
+    const bool number = parsed.ec == std::errc() && parsed.ptr == end && host < media::kMaxHosts;
+    if (one != "any" && !number) {
+      fail(kExitUsage, "--standby-hosts", fmt::format("'{}' is neither a host id nor any", one));
+    }
+    hosts.push_back(static_cast<std::uint8_t>(one == "any" ? media::kAnyHost : host));
+  }
+  const std::uint64_t slots = args.number("--standbys", hosts.size());
+  if (hosts.size() != slots || slots > media::kMaxStandbys) {
+    fail(kExitUsage, "--standby-hosts",
+         fmt::format("names {} slots, and the store has {}", hosts.size(),
+                     std::min<std::uint64_t>(slots, media::kMaxStandbys)));
+  }
+  return hosts;
+}
+
+kvpool_format_opts options_of(const Args &args, const std::vector<std::uint8_t> &standby_hosts) {
   kvpool_format_opts opts = KVPOOL_OPTS(kvpool_format_opts);
   const auto small = [&](const char *name) {
     return static_cast<std::uint32_t>(args.number(name, 0));
@@ -33,6 +59,10 @@ kvpool_format_opts options_of(const Args &args) {
   opts.hosts = small("--hosts");
   opts.members_per_host = small("--members");
   opts.standbys = small("--standbys");
+  if (!standby_hosts.empty()) {
+    opts.standbys = static_cast<std::uint32_t>(standby_hosts.size());
+    opts.standby_hosts = standby_hosts.data();
+  }
   opts.width = small("--width");
   opts.namespaces = small("--namespaces");
   opts.lease_ms = small("--lease-ms");
@@ -109,6 +139,7 @@ media::Layout planned(const std::string &address, const kvpool_format_opts &opts
   make.layout.hosts = opts.hosts;
   make.layout.members_per_host = opts.members_per_host;
   make.layout.standbys = opts.standbys;
+  make.layout.standby_host = opts.standby_hosts;
   make.layout.width = opts.width;
   make.layout.min_block_bytes = opts.block_bytes;
   make.layout.block_bytes = opts.block_bytes;
@@ -184,7 +215,8 @@ int cmd_format(const Args &args) {
   }
   refuse_contradictions(args, address);
   const bool there = store_exists(address);
-  kvpool_format_opts opts = options_of(args);
+  const std::vector<std::uint8_t> standby_hosts = standby_hosts_of(args);
+  kvpool_format_opts opts = options_of(args, standby_hosts);
   if (args.has("--dry-run")) {
     if (there && !args.has("--yes")) {
       fail(kExitFailed, address, "a store is there, and would be lost",

@@ -41,8 +41,16 @@ int cmd_info(const Args &args) {
   table.row({"may grow", fmt::format("to {}", bytes_text(number("pool_bytes_max")))});
   table.row({"index", fmt::format("{} entries, room for {}", count_text(number("index_entries")),
                                   count_text(number("index_entries_max")))});
-  table.row({"members", fmt::format("{} hosts of {}, {} standby slots", number("hosts"),
-                                    number("members_per_host"), number("standbys"))});
+  std::string slots;
+  bool given = false;
+  for (const Json &host : data["standby_hosts"]) {
+    slots += slots.empty() ? " of hosts " : ", ";
+    slots += host.is_null() ? "any" : std::to_string(host.get<std::uint64_t>());
+    given = given || !host.is_null();
+  }
+  table.row({"members", fmt::format("{} hosts of {}, {} standby slots{}", number("hosts"),
+                                    number("members_per_host"), number("standbys"),
+                                    given ? slots : "")});
   table.row({"times", fmt::format("lease {} ms, grace {} us, delta {} us", number("lease_ms"),
                                   number("grace_us"), number("delta_us"))});
   table.row({"owner", data["owner_member"].is_null()

@@ -90,6 +90,10 @@ Json stats_json(const kvpool_stats &stats) {
 
 int cmd_serve(const Args &args) {
   const std::string address = store_address(args, "ADDRESS");
+  const double suspicion = args.real("--suspicion", 1);
+  if (!(suspicion >= 0.2 && suspicion <= 600)) {
+    fail(kExitUsage, "--suspicion", "expected 0.2 to 600 seconds");
+  }
   OpenAs as;
   as.name = args.text("--name", "serve");
   if (args.has("--huge")) as.flags |= KVPOOL_OPEN_F_HUGE;
@@ -97,6 +101,7 @@ int cmd_serve(const Args &args) {
   g_serving.store(ctx.get());
   catch_signals();
   kvpool_serve_opts opts = KVPOOL_OPTS(kvpool_serve_opts);
+  opts.suspicion_ms = static_cast<std::uint32_t>(suspicion * 1000);
   if (args.has("--seconds")) opts.until_ns = deadline_in(args.real("--seconds", 0));
   const int ready_fd = args.has("--ready-fd") ? static_cast<int>(args.number("--ready-fd", 0)) : -1;
   std::atomic<bool> done{false};

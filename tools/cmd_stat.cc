@@ -6,9 +6,36 @@
 
 #include "client.hpp"
 #include "commands.hpp"
+#include "liveness.hpp"
 #include "stat_report.hpp"
 
 namespace kvpool::tools {
+
+namespace {
+
+// Members whose lock says nothing are looked at again until all their heartbeats moved, or for half
+// a lease: each living one moves several times meanwhile.
+std::vector<bool> moved(StoreView &view, const std::vector<MemberView> &before) {
+  std::vector<bool> moves(before.size());
+  const std::uint64_t until = deadline_in(view.geometry().lease_ms / 2000.0);
+  for (;;) {
+    bool open = false;
+    const std::vector<MemberView> now = view.members();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (!before[i].joined || before[i].lock_known || moves[i]) continue;
+      for (const MemberView &again : now) {
+        if (again.slot != before[i].slot) continue;
+        moves[i] = again.line.incarnation != before[i].line.incarnation ||
+                   again.line.counter != before[i].line.counter;
+      }
+      open = open || !moves[i];
+    }
+    if (!open || now_ns() >= until || stop_requested()) return moves;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace
 
 Json stat_of(StoreView &view) {
   view.refresh();
@@ -21,17 +48,18 @@ Json stat_of(StoreView &view) {
   const auto members = view.members();
   bool owned = false;
   stat["members"] = Json::array();
-  for (const MemberView &member : members) {
-    const bool owner =
-        view.epoch() != 0 && member.slot == view.owner_slot() && member.joined && member.alive;
+  const std::vector<bool> moves = moved(view, members);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const MemberView &member = members[i];
+    const Liveness life = liveness({member.joined, member.lock_known, member.alive, moves[i]});
+    const bool owner = view.epoch() != 0 && member.slot == view.owner_slot() &&
+                       life == Liveness::kAlive;
     owned = owned || owner;
     stat["members"].push_back({{"slot", member.slot},
                                {"host", member.host},
                                {"name", member.name},
                                {"pid", member.line.pid},
-                               {"state", !member.joined ? "left"
-                                         : member.alive ? "alive"
-                                                        : "dead"},
+                               {"state", liveness_name(life)},
                                {"owner", owner},
                                {"heartbeat", member.line.counter},
                                {"rank", member.line.rank},

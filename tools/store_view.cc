@@ -174,8 +174,11 @@ std::vector<MemberView> StoreView::members() {
     member.host = geometry_.host_of(slot);
     member.name = fixed_name(member.line.name, sizeof(member.line.name));
     member.joined = member.line.state == static_cast<u8>(media::MemberState::kJoined);
+    member.lock_known = backend_->address().scheme != backend::Scheme::kDax ||
+                        member.host == backend_->host_id();
     auto state = backend::LockState::kFree;
-    if (backend_->locks().query(backend::LockKind::kMember, slot, state) == 0) {
+    if (member.lock_known &&
+        backend_->locks().query(backend::LockKind::kMember, slot, state) == 0) {
       member.alive = state != backend::LockState::kFree;
     }
     list.push_back(std::move(member));
@@ -343,6 +346,11 @@ Json store_summary(const std::string &address) {
   data["hosts"] = geo.host_count;
   data["members_per_host"] = geo.members_per_host;
   data["standbys"] = geo.standby_count;
+  data["standby_hosts"] = Json::array();
+  for (u32 slot = 0; slot < geo.standby_count; ++slot) {
+    const u8 host = geo.standby_host[slot];
+    data["standby_hosts"].push_back(host == media::kAnyHost ? Json() : Json(host));
+  }
   data["width"] = geo.width;
   data["namespaces_max"] = geo.namespaces_max();
   data["extent_bytes"] = geo.extent_bytes();

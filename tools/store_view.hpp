@@ -24,6 +24,7 @@ struct MemberView {
   std::string name;
   media::MemberLine line{};
   bool joined = false;  // says JOINED
+  bool lock_known = true;  // false: of another host, over a device
   bool alive = false;   // its slot's lock is held
 };
 

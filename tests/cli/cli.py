@@ -67,9 +67,9 @@ class Case(unittest.TestCase):
         self.good("format", self.address(name, size), *options)
         return self.address(name, None)
 
-    def serve(self, address):
+    def serve(self, address, *options):
         read, write = os.pipe()
-        child = subprocess.Popen([str(KVPOOL), "serve", address, "--ready-fd", str(write), "--json"], text=True,
+        child = subprocess.Popen([str(KVPOOL), "serve", address, "--ready-fd", str(write), "--json", *options], text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[write])
         os.close(write)
         self.children.append(child)

@@ -43,6 +43,14 @@ class Commands(Case):
         self.assertIn(why["reason"], ("hidden", "removed", "absent"))
         self.bad("rm", "a", "--pool", store, code=3)
 
+    def test_standby_slots_of_hosts(self):
+        store = self.make("pool", "32MiB", "--hosts", "2", "--standby-hosts", "1,any")
+        self.assertEqual(self.json("info", store)["data"]["standby_hosts"], [1, None])
+        self.assertIn("of hosts 1, any", self.good("info", store).out)
+        self.serve(store)  # host 0 has the second slot
+        self.bad("serve", store, "--seconds", "5", code=1, says="no standby slot")
+        self.serve(store + "?host=1")
+
     def test_events(self):
         store = self.make()
         self.serve(store)

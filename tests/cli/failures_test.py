@@ -198,6 +198,24 @@ class Failures(Case):
         self.put(store, "d", timeout=20)
         self.clean(store)
 
+    def test_suspicion(self):
+        """A standby need not wait for a lease, and one with more patience does not take over before it."""
+        store = self.make("patient", "32MiB", "--lease-ms", "60000", "--standbys", "3")
+        owner, patient = self.serve(store), self.serve(store, "--suspicion", "50")
+        eager = self.serve(store, "--suspicion", "0.4")
+        self.put(store)
+        time.sleep(1)
+        self.assertEqual([m["pid"] for m in self.members(store, "owner") if m["owner"]], [owner.pid], "its heartbeat moves")
+        owner.send_signal(signal.SIGSTOP)
+        self.put(store, "b", timeout=20)
+        self.assertEqual([m["pid"] for m in self.members(store, "owner") if m["owner"]], [eager.pid])
+        owner.send_signal(signal.SIGCONT)
+        self.put(store, "c", timeout=20)
+        self.kill(eager)
+        self.put(store, "d", timeout=20)
+        self.assertIsNone(patient.poll())
+        self.clean(store)
+
     @section("Standby killed")
     def test_standby_killed(self, at):
         store = self.quick()

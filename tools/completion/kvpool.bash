@@ -8,7 +8,7 @@ _kvpool() {
   fi
   case ${COMP_WORDS[1]} in
     format)
-      words="--size --devices --block-bytes --index-growth --max-size --hosts --members --standbys --width --namespaces --lease-ms --grace-us --yes --force --dry-run --json --help"; files=0 ;;
+      words="--size --devices --block-bytes --index-growth --max-size --hosts --members --standbys --standby-hosts --width --namespaces --lease-ms --grace-us --yes --force --dry-run --json --help"; files=0 ;;
     info)
       words="--json --help"; files=0 ;;
     check)
@@ -35,7 +35,7 @@ _kvpool() {
     top)
       words="--interval --count --json --help"; files=0 ;;
     serve)
-      words="--seconds --name --huge --json --help"; files=0 ;;
+      words="--seconds --name --suspicion --huge --json --help"; files=0 ;;
     put)
       words="--pool --ns --model --dtype --parent --embedded --timeout --dry-run --json --help"; files=1 ;;
     get)

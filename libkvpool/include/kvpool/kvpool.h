@@ -242,7 +242,7 @@ struct kvpool_format_opts {
   uint32_t block_bytes;
   /* room for an index this many times as large (default 1; 4 from 1 TiB on) */
   uint32_t index_growth;
-  /* table lines: 2^n, at most 4,096, one unused (64 below 256 MiB, 256 below 64 GiB, else 1,024) */
+  /* table lines: 2^n, at most 4,096, two unused (64 below 256 MiB, 256 below 64 GiB, else 1,024) */
   uint32_t namespaces;
   uint32_t lease_ms;          /* (default 2,000) */
   /* how long an evicted block stays for reads that began earlier (default 20,000) */
@@ -252,6 +252,8 @@ struct kvpool_format_opts {
   uint64_t deadline_ns;
   /* how large the store may be made later (default four times its size, at most 64 times) */
   uint64_t max_bytes;
+  /* host id of each standby slot, 255 for any; `standbys` of them (default: any) */
+  const uint8_t *standby_hosts;
 };
 
 /*
@@ -313,7 +315,9 @@ KVPOOL_API void kvpool_close(struct kvpool_ctx *ctx);
 struct kvpool_serve_opts {
   size_t size;
   uint32_t flags;
-  uint32_t reserved;
+  /* how long the heartbeat of a living owner may stand still before another takes over (0: 1,000;
+   * at least 200, at most the store's lease) */
+  uint32_t suspicion_ms;
   uint64_t until_ns; /* absolute CLOCK_MONOTONIC time to return at; 0: only when stopped */
 };
 

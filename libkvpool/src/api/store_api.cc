@@ -70,6 +70,7 @@ int kvpool_format(const char *addr, const kvpool_format_opts *opts) {
     make.layout.lease_ms = o.lease_ms;
     make.layout.grace_us = o.grace_us;
     make.layout.delta_us = o.delta_us;
+    make.layout.standby_host = o.standby_hosts;
     return store::make_store(addr, make, nullptr, why);
   });
 }
@@ -104,8 +105,7 @@ int kvpool_serve(kvpool_ctx *ctx, const kvpool_serve_opts *opts) {
   return guarded(ctx, [&](std::string *why) {
     kvpool_serve_opts o;
     if (int err = read_options(opts, 0, o, why)) return err;
-    if (o.reserved != 0) return options_error(why, -EINVAL, "serve: reserved must be 0");
-    return ctx->context->serve(o.until_ns, why);
+    return ctx->context->serve(o.until_ns, o.suspicion_ms, why);
   });
 }
 

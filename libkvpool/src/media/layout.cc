@@ -395,7 +395,8 @@ int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *w
   }
   const Geometry base = base_geometry(options);
   for (u32 s = 0; options.standby_host != nullptr && s < base.standby_count; ++s) {
-    if (base.standby_host[s] >= kMaxHosts && base.standby_host[s] != kAnyHost) {
+    const u32 hosts = options.hosts != 0 ? options.hosts : kMaxHosts;
+    if (base.standby_host[s] >= hosts && base.standby_host[s] != kAnyHost) {
       return fail(why, -EINVAL, "standby slot %u: no host %u", s, base.standby_host[s]);
     }
   }

@@ -23,6 +23,8 @@ struct OwnerOptions {
   DecisionSink sink;
 };
 
+// A living owner's heartbeat moves this often whatever the lease: standbys suspect it by that.
+inline constexpr u64 kBeatNs = 50'000'000;
 inline constexpr u64 kCrowdedFew = 16;  // puts that found no line: not worth a larger index yet
 
 template <PoolEnv Env>

@@ -462,7 +462,7 @@ private:
 template <PoolEnv Env>
 bool Owner<Env>::renew_while_scanning() {
   const u64 now = env_.now_ns();
-  if (now - last_renew_ns_ < u64{geo_.lease_ms} * kMs / 10) return true;
+  if (now - last_renew_ns_ < std::min(u64{geo_.lease_ms} * kMs / 10, 2 * kBeatNs)) return true;
   last_renew_ns_ = now;
   return member_.renew();
 }

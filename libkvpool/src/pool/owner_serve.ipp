@@ -21,7 +21,7 @@ template <PoolEnv Env>
 int Owner<Env>::step() {
   if (!serving_) return -ESTALE;
   const u64 now = env_.now_ns();
-  const u64 renew_every = u64{geo_.lease_ms} * kMs / 50;
+  const u64 renew_every = std::min(u64{geo_.lease_ms} * kMs / 50, kBeatNs);
   if (now - last_renew_ns_ >= renew_every) {
     last_renew_ns_ = now;
     const bool trust = env_.mutant(Mutant::kOwnerIgnoresClaims);

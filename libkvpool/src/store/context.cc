@@ -17,6 +17,7 @@ namespace kvpool::store {
 namespace {
 
 constexpr u64 kMillisecond = 1'000'000;
+constexpr u64 kSuspicionNs = 1000 * kMillisecond, kSuspicionMinNs = 4 * pool::kBeatNs;
 
 int fail(std::string *why, int err, std::string text) {
   if (why != nullptr) *why = std::move(text);
@@ -76,7 +77,7 @@ int Context::start(const char *address, std::string *why) {
     if (options_.embedded_owner) {
       server_ = std::thread([this] {
         try {
-          serve(0, nullptr);
+          serve(0, 0, nullptr);
         } catch (...) {  // most likely no memory: another process may take over
           log_plain("serving ended: out of memory, or an exception");
         }
@@ -330,9 +331,11 @@ private:
 
 }  // namespace
 
-int Context::serve(u64 until_ns, std::string *why) {
+int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
   if (options_.read_only) return fail(why, -EROFS, address_ + ": opened read-only");
   if (serving_.exchange(true)) return fail(why, -EBUSY, address_ + ": this context serves already");
+  const u64 suspicion = suspicion_ms == 0 ? kSuspicionNs : suspicion_ms * kMillisecond;
+  suspicion_ns_.store(std::min(std::max(suspicion, kSuspicionMinNs), lease_ns()));
   int result = 0;
   {
     const AtEnd over([this] {
@@ -521,9 +524,9 @@ bool Context::owner_numbers(OwnerNumbers &ret) {
 
 // ---- who owns -----------------------------------------------------------------------------------
 
-// Whether the owner's heartbeat moved within the lease's length, as far as this context has looked.
-// Unknown counts as moving: a verdict needs L of silence.
-bool Context::heartbeat_moves(u32 slot, u64 incarnation) {
+// Whether a member's heartbeat moved within `patience_ns`, as far as this context has looked.
+// Unknown counts as moving: a suspicion needs that long a silence.
+bool Context::heartbeat_moves(Watch &watch, u32 slot, u64 incarnation, u64 patience_ns) {
   const PoolOffset at = geometry_.member_at(slot);
   auto &memory = env_->memory();
   memory.acquire(at, kLineBytes);
@@ -539,34 +542,56 @@ bool Context::heartbeat_moves(u32 slot, u64 incarnation) {
   if (left) return false;
   const u64 now = monotonic_ns();
   std::lock_guard guard(watch_mutex_);
-  if (watched_incarnation_ != incarnation || watched_counter_ != counter) {
-    watched_incarnation_ = incarnation;
-    watched_counter_ = counter;
-    watched_since_ns_ = now;
+  if (watch.incarnation != incarnation || watch.counter != counter) {
+    watch = {incarnation, counter, now};
   }
-  return now - watched_since_ns_ <= u64{geometry_.lease_ms} * kMillisecond;
+  return now - watch.since_ns <= patience_ns;
+}
+
+// Whether the process that held the standby slot is known to be gone: only one of this host can be.
+bool Context::slot_free(u32 standby_slot, u32 member_slot) {
+  const bool here = geometry_.host_of(member_slot) == backend_->host_id();
+  backend::LockState lock{};
+  return here && backend_->locks().query(backend::LockKind::kStandby, standby_slot, lock) == 0 &&
+         lock == backend::LockState::kFree;
+}
+
+bool Context::owner_moves(const pool::ClaimView &view, u64 patience_ns) {
+  if (view.active.active_incarnation == 0) return false;  // as formatted: nobody served yet
+  const u32 slot = view.active.active_member;
+  if (slot_free(view.active_slot, slot)) return false;
+  return heartbeat_moves(owner_watch_, slot, view.active.active_incarnation, patience_ns);
 }
 
 int Context::owner_state() {
   const pool::ClaimView view = member_->claims().read();
   if (view.gone) return -EIDRM;
   if (view.highest_active == 0) return -EUCLEAN;
-  if (view.active.active_incarnation == 0) return 0;  // as formatted: nobody served yet
-  const bool here = geometry_.host_of(view.active.active_member) == backend_->host_id();
-  backend::LockState lock{};
-  if (here && backend_->locks().query(backend::LockKind::kStandby, view.active_slot, lock) == 0 &&
-      lock == backend::LockState::kFree) {
-    return 0;
-  }
-  return heartbeat_moves(view.active.active_member, view.active.active_incarnation) ? 1 : 0;
+  return owner_moves(view, lease_ns()) ? 1 : 0;
 }
 
-// Whether the holder of standby slot `my_slot` should claim now.
+// Whether another standby has claimed and is on its way to be the owner: nobody outbids it while it
+// lives.
+bool Context::candidate_moves(const pool::ClaimView &view, u32 my_slot) {
+  if (view.highest_claimed <= view.highest_active) return false;
+  const u32 slot = media::epoch_slot(view.highest_claimed);
+  if (slot == my_slot || slot >= geometry_.standby_count) return false;
+  const media::ClaimLine &claim = view.line[slot];
+  if (claim.claimed_member >= geometry_.member_count()) return false;
+  return !slot_free(slot, claim.claimed_member) &&
+         heartbeat_moves(candidate_watch_, claim.claimed_member, claim.claimed_incarnation,
+                         lease_ns());
+}
+
+// Whether the holder of standby slot `my_slot` should claim now: the owner is gone, or its
+// heartbeat stands still for the time of suspicion. That is no verdict on it: it may go on, and
+// finds itself outbid.
 bool Context::owner_gone(u32 my_slot) {
   const pool::ClaimView view = member_->claims().read();
   if (view.gone || view.highest_active == 0) return true;  // the take-over says what is wrong
-  if (view.active_slot == my_slot) return true;  // its last holder is dead: the lock is ours
-  return owner_state() == 0;
+  const bool candidate = candidate_moves(view, my_slot);
+  if (view.active_slot == my_slot) return !candidate;  // its last holder is dead: the lock is ours
+  return !owner_moves(view, suspicion_ns_.load()) && !candidate;
 }
 
 int Context::wait_owner(u64 deadline) {

@@ -137,9 +137,10 @@ public:
   std::shared_mutex &life() { return life_; }
   void log(LogLevel level, const std::string &text);
 
-  // Serves until `stop_serving`, until_ns (0: none), or the end of this store's life. 0, -EBUSY,
-  // -EUSERS, -EROFS, -EIDRM, -errno of joining.
-  int serve(u64 until_ns, std::string *why);
+  // Serves until `stop_serving`, until_ns (0: none), or the end of this store's life. An owner
+  // whose heartbeat is still for `suspicion_ms` (0: default), at most a lease, is taken over from.
+  // 0, -EBUSY, -EUSERS, -EROFS, -EIDRM, -errno of joining.
+  int serve(u64 until_ns, u32 suspicion_ms, std::string *why);
   void stop_serving() noexcept { stop_serving_.store(true); }
 
   // Whether an owner serves: its slot is locked and its heartbeat moves. 1, 0, or -errno.
@@ -198,7 +199,15 @@ private:
   static void on_decision(void *context, const pool::DecisionEvent &decision);
   int take_standby(u32 &ret_slot);
   bool owner_gone(u32 my_slot);
-  bool heartbeat_moves(u32 member_slot, u64 incarnation);
+  // What was last seen of somebody's heartbeat.
+  struct Watch {
+    u64 incarnation = 0, counter = 0, since_ns = 0;
+  };
+  u64 lease_ns() const { return u64{geometry_.lease_ms} * 1'000'000; }
+  bool heartbeat_moves(Watch &watch, u32 member_slot, u64 incarnation, u64 patience_ns);
+  bool slot_free(u32 standby_slot, u32 member_slot);
+  bool owner_moves(const pool::ClaimView &view, u64 patience_ns);
+  bool candidate_moves(const pool::ClaimView &view, u32 my_slot);
   bool serving_over(u64 until_ns) const;
   void publish_owner_numbers(const Owner &owner);
 
@@ -236,9 +245,9 @@ private:
   bool numbers_valid_ = false;
   OwnerNumbers numbers_;
 
-  // What owner_state() last saw of the owner's heartbeat.
   std::mutex watch_mutex_;
-  u64 watched_incarnation_ = 0, watched_counter_ = 0, watched_since_ns_ = 0;
+  Watch owner_watch_, candidate_watch_;
+  std::atomic<u64> suspicion_ns_{0};
 };
 
 inline constexpr u64 kDefaultWaitNs = 5'000'000'000;
