@@ -362,6 +362,50 @@ Test(media_verifier, every_finding_has_a_test) {
   }
 }
 
+// A shrunk pool: the last extents keep their words, and neither members nor entries have them.
+Test(media_verifier, retired_extents_belong_to_nobody) {
+  const auto retire = [](Image &i, u32 count) {
+    edit<RegionHead>(i, i.geo().region_line(i.area(), 0), i.epoch(),
+                     [&](RegionHead &head) { head.retired_extents = count; });
+  };
+  const auto findings = [](Image &i) {
+    Collect sink;
+    VerifyReport report;
+    verify_store(i, kAll, sink, report);
+    return sink.names();
+  };
+  Image fine = golden_store(), whole = golden_store();
+  const u32 extents = fine.regions().extent_count();
+  retire(fine, 1);
+  cr_expect_str_eq(findings(fine).c_str(),
+                   findings(whole).c_str());
+  Image held = golden_store();
+  retire(held, 1);
+  held.write_map(extents - 1, MapRecord{0, 1, kClassNone, 0, 0});
+  cr_expect(findings(held).find(finding_name(Finding::kMapHolder)) != std::string::npos);
+  Image used = golden_store();
+  retire(used, extents - 1);
+  cr_expect(findings(used).find(finding_name(Finding::kEntryLocator)) != std::string::npos);
+}
+
+// Every status that an owner sends.
+Test(media_verifier, answers_of_any_status_are_fine) {
+  for (u8 status = 1; status <= static_cast<u8>(MessageStatus::kQuota); ++status) {
+    Image i = golden_store();
+    Message m{};
+    m.epoch = i.epoch();
+    m.incarnation = 1;
+    m.type = static_cast<u8>(MessageType::kResize);
+    m.lines = 1;
+    m.status = status;
+    i.put(i.geo().response_line(0, 0, 0, 0), m);
+    Collect sink;
+    VerifyReport report;
+    verify_store(i, kAll, sink, report);
+    cr_expect_not(sink.has(Finding::kResponseLine), "status %u", status);
+  }
+}
+
 Test(media_verifier, spilled_entry_is_fine) {
   Image image = golden_store();
   put_in_second_group(image, true);
