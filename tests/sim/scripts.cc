@@ -121,6 +121,7 @@ void prepare_full(Play &play) {
 
 void act_publish(Play &play) { play.put(2); }
 void act_use_up(Play &play) { play.put(play.script.rig.keys); }
+void act_use_up_again(Play &play) { play.put(1); }
 void act_spill(Play &play) { play.put(play.keys[media::kGroupLines]); }
 
 void act_remove(Play &play) {
@@ -249,6 +250,8 @@ constexpr Script kScripts[] = {
      act_use_up},
     {"use-up-both", "the same, owner and member on one host", Victim::kBoth, kSmall,
      prepare_extent, act_use_up},
+    {"use-up-exists", "the same by a key that is there", Victim::kOwner, kSmall, prepare_extent,
+     act_use_up_again},
     {"spill", "an insert into the second group", Victim::kOwner, kGroups, prepare_group,
      act_spill},
     {"spill-both", "the same, owner and member on one host", Victim::kBoth, kGroups,

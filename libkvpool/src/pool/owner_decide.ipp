@@ -71,6 +71,10 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
     env_.mark("doubt_undone");
     return MessageStatus::kAbsent;
   }
+  // The owner before said EXISTS, perhaps, and took the extent back that this publication used up.
+  const bool taken = found.visible != kNoEntry &&
+                     index_.entry(found.visible).entry_state() == media::EntryState::kPublished;
+  if (doubt && taken && !holds(slot, extent)) return MessageStatus::kExists;
   if (!holds(slot, extent)) return MessageStatus::kRefused;
   if ((body.flags & media::kPublishReturnsExtent) && !doubt) returns_.emplace_back(slot, extent);
   if (!has_ns(body.ns)) return MessageStatus::kStale;
