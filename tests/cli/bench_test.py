@@ -15,8 +15,8 @@ from cli import KVPOOL, SOURCE, Case, main  # noqa: E402
 
 NAMES = """payload_write payload_read payload_write_verify payload_read_verify block_gather block_scatter rows_read
            request_rtt request_accept_rtt owner_requests owner_publications lookup_keys roundtrips_lookup roundtrips_get
-           roundtrips_put scale_entries scale_members takeover takeover_read_gap""".split()
-GROUPS = {"payload", "block", "rows", "request", "owner", "lookup", "roundtrips", "scale", "takeover"}
+           roundtrips_put scale_entries scale_members takeover takeover_read_gap idle_lines""".split()
+GROUPS = {"payload", "block", "rows", "request", "owner", "lookup", "roundtrips", "scale", "takeover", "idle"}
 
 
 class Bench(Case):

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from cli import SANITIZED, Case, check, main  # noqa: E402
 
-UNITS = {"GB/s", "us", "ms", "M/s", "count", "ratio"}
+UNITS = {"GB/s", "us", "ms", "M/s", "k/s", "count", "ratio"}
 # Millions of entries take a sanitizer minutes, and what it would find there it finds with fewer.
 LARGE = {"lookup_keys", "scale_entries", "scale_members", "takeover", "takeover_read_gap"}
 COUNTS = {"roundtrips_lookup": 1, "roundtrips_get": 2, "roundtrips_put": 1}

@@ -65,6 +65,9 @@ constexpr FigureSpec kFigures[] = {
     {"takeover_read_gap", "takeover", "us", kLower, kRatio, 10, 10,
      "longest gap between two reads of blocks during a take-over",
      "gap that one in a thousand exceeds in an idle store", make_takeover},
+    {"idle_lines", "idle", "k/s", kLower, kValue, 200, 200,
+     "lines that an owner reads while nobody asks, a member on each of 16 hosts",
+     "random lines read bare", make_idle},
 };
 
 double quantile(std::vector<double> &sorted, double share) {

@@ -86,5 +86,6 @@ std::unique_ptr<Group> make_roundtrips(const Effort &effort);  // roundtrips_*
 std::unique_ptr<Group> make_entries(const Effort &effort);     // scale_entries
 std::unique_ptr<Group> make_members(const Effort &effort);     // scale_members
 std::unique_ptr<Group> make_takeover(const Effort &effort);    // takeover*
+std::unique_ptr<Group> make_idle(const Effort &effort);        // idle_lines
 
 }  // namespace kvpool::tools::bench

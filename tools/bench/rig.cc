@@ -49,7 +49,7 @@ void format_whole(const PoolFile &file, const StoreShape &shape) {
   opts.flags = KVPOOL_FORMAT_F_YES;
   opts.block_bytes = shape.block_bytes;
   opts.hosts = shape.hosts;
-  opts.members_per_host = 16;
+  opts.members_per_host = shape.members_per_host;
   opts.lease_ms = kLeaseMs;
   opts.grace_us = kGraceUs;
   const int err = kvpool_format(file.address().c_str(), &opts);
@@ -70,7 +70,7 @@ void format_sparse(const PoolFile &file, const StoreShape &shape) {
   options.device_bytes[0] = shape.bytes;
   options.device_count = 1;
   options.hosts = 1;
-  options.members_per_host = 16;
+  options.members_per_host = static_cast<u16>(shape.members_per_host);
   options.standbys = 1;
   options.min_block_bytes = shape.block_bytes;
   options.lease_ms = kLeaseMs;

@@ -66,6 +66,7 @@ struct StoreShape {
   u64 bytes = u64{1} << 30;
   u32 block_bytes = 1 << 20;  // smallest expected
   u32 hosts = 0;        // 0: the default
+  u32 members_per_host = 16;
   bool sparse = false;  // payload is never touched: only the metadata takes memory
   kvpool_verify verify = KVPOOL_VERIFY_OFF;
 };
