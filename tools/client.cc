@@ -53,7 +53,8 @@ std::string hint_for(int error) {
     case -EPERM:
       return "the store belongs to another user";
     case -EUSERS:
-      return "kvpool stat ADDRESS lists who is attached; format with more --members";
+      return "kvpool stat ADDRESS lists who is attached; format with more --members, or other "
+             "--standby-hosts";
     case -EEXIST:
       return "";
     default:

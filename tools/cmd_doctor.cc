@@ -187,6 +187,7 @@ void look_at_store(const Args &args, Findings &findings) {
   }
   try {
     StoreView view(address);
+    view.must_be_readable();
     findings.add("store", view.active_copy_note().empty() ? "ok" : "wrong",
                  view.active_copy_note().empty() ? fmt::format("{} can be read", address)
                                                  : view.active_copy_note(),

@@ -61,6 +61,10 @@ int cmd_replay(const Args &args) {
   }
   if (args.has("--member")) return run_member(args, workload);
   if (args.has("--metadata-only")) {
+    if (args.has("--corrupt")) {
+      fail(kExitUsage, "--corrupt", "there are no bytes to flip with --metadata-only",
+           "leave one of them out");
+    }
     if (args.text("--capacity", "unlimited") != "unlimited") {
       fail(kExitUsage, "--metadata-only",
            "counts what a cache without limits hits: --capacity unlimited",

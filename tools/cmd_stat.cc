@@ -137,30 +137,9 @@ std::string stat_text(const Json &stat) {
   return text + namespaces.text();
 }
 
-namespace {
-
-// A store whose claims cannot be read has nothing to show. Claims that are being written can be
-// read at the next look.
-void must_be_readable(StoreView &view) {
-  constexpr int kLooks = 20;
-  if (view.state() == media::StoreState::kFormatting) {
-    fail(kExitNothing, view.address(), "formatting was not finished",
-         "somebody formats it now, or was killed: kvpool format " + view.address() + " --yes");
-  }
-  for (int look = 0; !view.refresh(); ++look) {
-    if (look == kLooks) {
-      fail(kExitDamaged, view.address(), view.why(),
-           "kvpool check " + view.address() + " says what is damaged");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
-}  // namespace
-
 int cmd_stat(const Args &args) {
   StoreView view(store_address(args, "ADDRESS"));
-  must_be_readable(view);
+  view.must_be_readable();
   const bool watch = args.has("--watch");
   const double seconds = args.real("--watch", 1);
   if (watch && !(seconds > 0 && seconds < 1e6))

@@ -29,6 +29,7 @@ Json rates_of(const Json &before, const Json &now, double seconds) {
 
 int cmd_top(const Args &args) {
   StoreView view(store_address(args, "ADDRESS"));
+  view.must_be_readable();
   const double interval = args.real("--interval", 1);
   if (!(interval > 0 && interval < 1e6))
     fail(kExitUsage, "--interval", "expected more than 0 seconds");

@@ -293,7 +293,9 @@ constexpr CommandSpec kCommands[] = {
      kGrow, cmd_grow},
     {"shrink", "make a store smaller while it is in use",
      "Has the owner empty the last extents of the pool, takes them out of use and gives their "
-     "storage back; members go on. Interrupted or killed, it leaves the store as it was.",
+     "storage back; members go on. Interrupted or killed, it leaves the size as it was, and evicts "
+     "no more "
+     "once a lease is over.",
      kGrow, cmd_shrink},
     {"stat", "counts of a store",
      "Prints how full the store is, by namespace and state, who its members are, and who owns it.",

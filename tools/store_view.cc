@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -157,6 +158,21 @@ bool StoreView::refresh() {
   area_ = view.area();
   regions_ = view.regions;
   return true;
+}
+
+// Claims that are being written can be read at the next look.
+void StoreView::must_be_readable() {
+  constexpr int kLooks = 20;
+  if (state() == media::StoreState::kFormatting) {
+    fail(kExitNothing, address(), "formatting was not finished",
+         "somebody formats it now, or was killed: kvpool format " + address() + " --yes");
+  }
+  for (int look = 0; !refresh(); ++look) {
+    if (look == kLooks) {
+      fail(kExitDamaged, address(), why(), "kvpool check " + address() + " says what is damaged");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 std::vector<MemberView> StoreView::members() {
@@ -320,6 +336,7 @@ bool store_exists(const std::string &address) {
 
 Json store_summary(const std::string &address) {
   StoreView view(address);
+  view.must_be_readable();
   const media::Geometry &geo = view.geometry();
   Json data;
   data["address"] = address;

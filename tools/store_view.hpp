@@ -88,6 +88,8 @@ public:
   // Reads claims again: an owner may have changed. False when no area is active or its regions do
   // not verify, with the reason in why().
   bool refresh();
+  // Throws Failure where that stays so for a while: nothing can be said of such a store.
+  void must_be_readable();
   const std::string &why() const { return why_; }
   u32 epoch() const { return epoch_; }
   u32 owner_slot() const { return owner_member_; }

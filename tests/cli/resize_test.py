@@ -157,7 +157,7 @@ class Resize(Case):
         shrinking.send_signal(signal.SIGINT)
         _, err = shrinking.communicate(timeout=30)
         self.assertEqual(shrinking.returncode, 1)
-        self.assertIn("the store is as it was", err)
+        self.assertIn("the store has the size it had", err)
         self.assertEqual(self.bytes_of(store), 64 * MIB)
         self.clean(store)
         for i in range(30):  # all extents are granted again

@@ -43,6 +43,10 @@ constexpr MutantInfo kMutants[] = {
      "a take-over that found two entries of one key hides one of them; it needs a removal and a "
      "put by an outbid owner between the scans of two lines",
      "model:spill/twins-kept"},
+    {pool::Mutant::kHeadBeforeTails, "head-before-tails", "8",
+     "the tails of a run are given back before its head", "crash:run"},
+    {pool::Mutant::kReleasedTailsFree, "released-tails-free", "8",
+     "tails given back behind a member's head are the member's", "crash:run"},
     {pool::Mutant::kGrantBeforeClear, "grant-before-clear", "10",
      "an entry is cleared strictly before its block is granted", "pressure,doubt,remove"},
     {pool::Mutant::kEvictWithoutGrace, "evict-without-grace", "10", "an evicted entry has a grace",

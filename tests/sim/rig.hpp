@@ -30,6 +30,7 @@ struct RigOptions {
   u64 block_bytes = 256 << 10;
   u32 shards = 0;             // not 0: members of one group write every block together
   u64 payload_lines = 6;      // written and read at most: blocks are large, what is in them is not
+  u64 run_lines = 0;          // said of each block instead, of which only the first line is written
   u64 store_bytes = 0;        // not 0: whole payloads of this size through store::put and get
   u32 lines_per_block = 3;    // of the index
   u32 lease_ms = 40;

@@ -183,7 +183,15 @@ std::string Rig::hands_text() {
     bool known = false;
     for (const auto &actor : actors_) {
       const bool there = sim_.alive(actor->process) && !actor->left && actor->member->joined();
-      if (there && actor->member->slot() == holder) known |= actor->member->extent_in_hand(x);
+      if (!there || actor->member->slot() != holder) continue;
+      const u32 run = actor->member->run_in_hand(x);
+      known |= run != 0;
+      for (u32 t = x + 1; t < x + run; ++t) {
+        const bool of_it = view.extents[t].flags & media::kMapRunTail;
+        if (of_it && view.extents[t].holder == holder) continue;
+        return "a run of " + std::to_string(run) + " extents from " + std::to_string(x) +
+               " on is in a hand, but extent " + std::to_string(t) + " is not part of it";
+      }
     }
     if (!known) {
       return "extent " + std::to_string(x) + " is slot " + std::to_string(holder) +

@@ -96,7 +96,7 @@ int Rig::put(Actor &actor, u64 key) {
   take_block(actor, block.address);
   const u64 incarnation = member.incarnation();
   const u64 nonce = history_.next_nonce();
-  const u64 lines = 1 + nonce % options_.payload_lines;
+  const u64 lines = options_.run_lines != 0 ? 1 : 1 + nonce % options_.payload_lines;
   SimMemory &mem = actor.env->memory();
   const pool::Session &session = *member.session();
   for (u64 i = 0; i < lines; ++i) {
@@ -133,7 +133,7 @@ int Rig::put(Actor &actor, u64 key) {
   p.key = key_of(key, actor.ns.epoch);
   p.ns = actor.ns;
   p.block = block;
-  p.payload_lines = lines;
+  p.payload_lines = options_.run_lines != 0 ? options_.run_lines : lines;
   p.check_hash = nonce;
   release_block(actor, block.address);  // from here on an owner may publish, evict and grant it
   sim_.note("op publish", key, nonce);
@@ -281,7 +281,8 @@ int Rig::resize(Actor &actor, u64 pool_bytes) {
 }
 
 bool Rig::copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy) {
-  const u64 lines = hit.payload_bytes / kLineBytes;
+  u64 lines = hit.payload_bytes / kLineBytes;
+  if (options_.run_lines != 0 && lines == options_.run_lines) lines = 1;
   if (lines == 0 || lines > options_.payload_lines) {
     sim_.fail("%s: an entry of %llu lines", actor.name.c_str(), ull(lines));
   }

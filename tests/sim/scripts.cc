@@ -236,7 +236,11 @@ constexpr RigOptions roomy(RigOptions rig) {
   return rig;
 }
 constexpr RigOptions kRoomy = roomy(with(kSmall, 4, 1 << 20, 4));
-constexpr RigOptions kRuns = with(kSmall, 6, 4 << 20, 3);
+constexpr RigOptions spanning(RigOptions rig) {
+  rig.run_lines = 40'000;  // more than an extent
+  return rig;
+}
+constexpr RigOptions kRuns = spanning(with(kSmall, 6, 4 << 20, 3));
 
 constexpr Script kScripts[] = {
     {"publish", "one publication", Victim::kOwner, kSmall, prepare_one, act_publish},

@@ -244,3 +244,27 @@ Test(pool_pins, holder_hears_of_a_block_that_is_gone, .timeout = 30) {
   a->unpin(good);
   cr_assert(within_ms(1000, [&] { return next->pinned() == 0; }));
 }
+
+// Guards: what is pinned was hidden to make room, which it cannot give; once all of it was, what
+// had just been put went too.
+Test(pool_pins, pinned_blocks_are_not_evicted_for_room, .timeout = 60) {
+  constexpr u64 kPinned = 10, kMost = 20'000;
+  TestStore store(lease_of(1000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  for (u64 k = 0; k < kPinned; ++k) {
+    cr_assert_eq(put_block(a, ns, k), 0);
+    pin_block(a, ns, k);
+  }
+  u64 k = kPinned;
+  for (bool evicted = false; !evicted && k < kMost; ++k) {
+    cr_assert_eq(put_block(a, ns, k), 0);
+    evicted = look(a, ns, kPinned).presence != pool::Presence::kHit;
+  }
+  cr_assert_lt(k, kMost, "nothing was evicted");
+  for (u64 more = k + 50; k < more; ++k) cr_expect_eq(put_block(a, ns, k), 0);
+  for (u64 p = 0; p < kPinned; ++p) {
+    cr_expect_eq(look(a, ns, p).presence, pool::Presence::kHit, "pinned block %lu", p);
+  }
+}

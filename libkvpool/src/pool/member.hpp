@@ -139,7 +139,7 @@ public:
   u64 blocks_in_doubt();
   // For checkers: no block is in doubt that nobody asks about, and whether an extent is in hand.
   bool doubts_accounted();
-  bool extent_in_hand(u32 extent);
+  u32 run_in_hand(u32 extent);  // how many extents from there on, as one; 0: not in hand
 
 private:
   struct HeldPin {

@@ -471,9 +471,10 @@ bool Member<Env>::doubts_accounted() {
 }
 
 template <PoolEnv Env>
-bool Member<Env>::extent_in_hand(u32 extent) {
+u32 Member<Env>::run_in_hand(u32 extent) {
   std::lock_guard guard(mutex_);
-  return hand_.find(extent) != nullptr;
+  const HandExtent *e = hand_.find(extent);
+  return e == nullptr ? 0 : std::max(1u, e->run_extents);
 }
 
 template <PoolEnv Env>

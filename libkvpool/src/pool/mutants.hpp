@@ -60,6 +60,8 @@ enum class Mutant : u16 {
   kEpochFromActive,           // proto 7: an epoch above all claimed ones, not above the active one
   kIgnoreRival,               // proto 7: a higher claim after the settling stops the candidate
   kOwnerIgnoresClaims,        // proto 7: an owner that was outbid stops serving
+  kHeadBeforeTails,           // proto 8: a run's tails are given back, drained, before its head
+  kReleasedTailsFree,         // proto 8: tails behind a member's head are the member's
   kInsertLooksInOne,          // proto 10: an insert looks in the second group too
   kVersionRepeats,            // proto 3: a version is unique to its publication
   kNsNotAcquired,             // proto 8: a lookup acquires the namespace's line

@@ -226,6 +226,9 @@ private:
   void tell_sink(Decision what, const media::Entry &entry, u32 member) const;
   void evict(u32 entry);
   bool evictable(u32 entry) const;
+  bool pinned(u32 entry) const;
+  u32 oldest_evictable(u32 ns) const;
+  u64 pinned_bytes() const;
   bool makes_room(u32 entry) const;
   u64 evict_oldest(u64 bytes);
   u64 evict_neighbours(const media::Entry &of, u32 stamp);
@@ -243,7 +246,7 @@ private:
   void clear_entry(u32 entry);
   void free_run(u32 head);
   u64 entry_bytes(const media::Entry &entry) const;
-  u64 pinned_until(u32 entry);
+  u64 pinned_until(u32 entry) const;
   void forget_pins();
   template <class Over>
   void end_pins(Over &&over);

@@ -103,8 +103,8 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
     const u64 bytes = room_in(extent);
     if (bytes > ns.quota_bytes) return MessageStatus::kQuota;  // no eviction makes it fit
     while (ns_bytes_[body.ns] + bytes > ns.quota_bytes) {
-      const u32 victim = index_.oldest(body.ns);
-      if (victim == kNoEntry || !evictable(victim)) return MessageStatus::kQuota;
+      const u32 victim = oldest_evictable(body.ns);
+      if (victim == kNoEntry) return MessageStatus::kQuota;
       evict(victim);
     }
   }
@@ -204,7 +204,7 @@ void Owner<Env>::displace(const IndexMirror::Found &found) {
         if (pinned_until(n) <= now) return;
         continue;
       }
-      if (!evictable(n) || pinned_until(n) > now) continue;
+      if (!evictable(n)) continue;
       if (victim == kNoEntry || index_.stamp(n) < index_.stamp(victim)) victim = n;
     }
   }
@@ -375,6 +375,8 @@ void Owner<Env>::release(u32 extent, bool tainted, u16 mark) {
       return free_run(extent);
     }
     for (u32 i = 1; i < length; ++i) set_map(extent + i, owned(space_.at(extent + i).record));
+    // While the head is a member's its tails are too, whatever they say: see repair_runs().
+    if (length > 1 && !env_.mutant(Mutant::kHeadBeforeTails)) pen_.drain_strict();
   }
   set_map(extent, record);
 }

@@ -48,7 +48,7 @@ void Owner<Env>::evict(u32 number) {
 }
 
 template <PoolEnv Env>
-u64 Owner<Env>::pinned_until(u32 number) {
+u64 Owner<Env>::pinned_until(u32 number) const {
   if (env_.mutant(Mutant::kPinIgnoredByEviction)) return 0;
   const auto found = pins_.find(number);
   u64 until = 0;
@@ -99,10 +99,27 @@ void Owner<Env>::end_pins_of_dead(const MemberState &dead) {
   });
 }
 
-// Blocks with a live child go after the child (leaf first).
+template <PoolEnv Env>
+bool Owner<Env>::pinned(u32 number) const {
+  return !pins_.empty() && pinned_until(number) > env_.now_ns();
+}
+
+// Blocks with a live child go after the child (leaf first). A pinned block would keep its room: to
+// hide it frees nothing.
 template <PoolEnv Env>
 bool Owner<Env>::evictable(u32 number) const {
-  return !index_.has_children(number);
+  return !index_.has_children(number) && !pinned(number);
+}
+
+// The namespace's oldest block that may go, of some looked at; kNoEntry.
+template <PoolEnv Env>
+u32 Owner<Env>::oldest_evictable(u32 ns) const {
+  u32 victim = index_.oldest(ns);
+  for (u32 i = 0; i < kEvictTries && victim != kNoEntry; ++i) {
+    if (evictable(victim)) return victim;
+    victim = index_.newer(victim);
+  }
+  return kNoEntry;
 }
 
 // Whether evicting the block makes room: not while a member holds its extent.
@@ -136,7 +153,7 @@ u64 Owner<Env>::evict_oldest(u64 bytes) {
     for (u32 i = 0; i < kEvictTries && victim != kNoEntry; ++i) {
       if (makes_room(victim)) {
         if (evictable(victim)) break;
-        if (parent == kNoEntry) parent = victim;
+        if (parent == kNoEntry && !pinned(victim)) parent = victim;
       }
       victim = index_.newer(victim);
     }
@@ -272,9 +289,19 @@ void Owner<Env>::keep_free_ahead() {
   const u64 pool = space_.limit() * extent_bytes;
   const u64 wanted = std::max({pool / 1000 * options_.free_target_permille,
                                active * 2 * extent_bytes, granted_lately_ * kGracesAhead});
-  const u64 target = std::min(wanted, pool / 8);
   const u64 have = space_.free_bytes() + grace_bytes_;
+  if (have >= wanted) return;
+  // A share of what comes and goes: were pins not counted, what is put beside many of them would
+  // be evicted as soon as it stands there.
+  const u64 target = std::min(wanted, (pool - std::min(pool, pinned_bytes())) / 8);
   if (have < target) evict_oldest(target - have);
+}
+
+template <PoolEnv Env>
+u64 Owner<Env>::pinned_bytes() const {
+  u64 bytes = 0;
+  for (const auto &[entry, holds] : pins_) bytes += entry_bytes(index_.entry(entry));
+  return bytes;
 }
 
 // Nobody finds blocks of cleared and removed namespaces any more: a few at a time go, so that their

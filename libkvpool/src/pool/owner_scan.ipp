@@ -158,12 +158,14 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
   for (u32 x = base_extents_; x < space_.count(); ++x) pen_.write_map(x, space_.at(x).record);
 }
 
-// A crash between the words of a run leaves tails without a head: they are free (proto 8). Behind a
+// A crash between the words of a run that was granted leaves tails without a head: they are free
+// (proto 8). One between the words of a run that was given back leaves tails of the owner behind a
+// member's head: they stay with it, for the member may write the whole run. Behind a
 // word that could not be read their head may have stood: they wait as long as it does.
 template <PoolEnv Env>
 void Owner<Env>::repair_runs() {
   bool in_run = false, former = false;
-  u8 holder = 0;
+  media::MapRecord head{};
   for (u32 x = 0; x < space_.count(); ++x) {
     const media::MapRecord record = space_.at(x).record;
     if (record.holder == media::kHolderFormer) {
@@ -172,9 +174,18 @@ void Owner<Env>::repair_runs() {
     } else if (record.flags & media::kMapRunHead) {
       in_run = true;
       former = false;
-      holder = record.holder;
+      head = record;
     } else if (record.flags & media::kMapRunTail) {
-      if (in_run && record.holder == holder) continue;
+      if (in_run && record.holder == head.holder) continue;
+      if (in_run && record.holder == media::kHolderOwner &&
+          !env_.mutant(Mutant::kReleasedTailsFree)) {
+        env_.mark("run_release_cut_short");
+        media::MapRecord again = record;
+        again.holder = head.holder;
+        again.tag = head.tag;
+        set_map(x, again);
+        continue;
+      }
       env_.mark("run_tail_repaired");
       const u8 waits = former ? media::kHolderFormer : media::kHolderOwner;
       media::MapRecord alone{waits, 0, media::kClassNone, 0, 0};

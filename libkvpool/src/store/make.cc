@@ -93,6 +93,13 @@ int choose_sizes(backend::Address &address, const MakeOptions &options, const Fo
     }
     address.devices = options.devices;
   }
+  const bool device =
+      address.scheme == backend::Scheme::kDax || address.scheme == backend::Scheme::kDev;
+  if (device && found.device_bytes.empty()) {  // nothing is made there: say why it cannot be used
+    std::unique_ptr<backend::Backend> backend;
+    const auto s = backend::Backend::open(address, backend::OpenMode::kReadWrite, {}, backend);
+    return fail(why, s.ok() ? -ENODEV : s.err, s.ok() ? address.text + ": no device" : s.what);
+  }
   if (address.scheme == backend::Scheme::kDax || (!address.size && !found.device_bytes.empty())) {
     ret = found.device_bytes;
     return 0;

@@ -85,7 +85,7 @@ int Context::plan_resize(const ResizeOptions &options, media::RegionTable &ret_w
 // Asks until the answer of an owner counts: the table is the wanted one from then on.
 int Context::ask_resize(const ResizeOptions &options, ResizeReport &report, std::string *why) {
   u64 heard_ns = monotonic_ns();
-  u32 refused = 0;
+  u32 refused = 0, asked_for = 0;  // the latter in extents
   for (;;) {
     if (const int err = member_->follow_owner(); err != 0 && err != -EAGAIN) {
       return explain(err, why);
@@ -97,13 +97,18 @@ int Context::ask_resize(const ResizeOptions &options, ResizeReport &report, std:
     }
     media::RegionTable wanted;
     const media::RegionTable now = member_->session()->regions;
-    if (const int err = plan_resize(options, wanted, report, why)) return err;
+    if (const int err = plan_resize(options, wanted, report, why)) {
+      // What was asked for is there, and the rest makes no whole extent: as near as can be.
+      if (err == -ERANGE && !options.shrink && now.extents_in_use() == asked_for) return 0;
+      return err;
+    }
     if (!options.shrink) {
       if (int err = reserve(*backend_, geometry_, now, wanted, report.reserved_bytes, why)) {
         return err;
       }
     }
     media::ResizeAnswer answer{};
+    asked_for = wanted.extents_in_use();
     const int err = member_->resize(options.pool_bytes, wanted.extents_in_use(),
                                     monotonic_ns() + kAnswerNs, answer);
     if (err == 0) return 0;
@@ -116,7 +121,7 @@ int Context::ask_resize(const ResizeOptions &options, ResizeReport &report, std:
     const ResizeProgress progress{answer.leaving, answer.held, answer.pinned};
     if (options.go_on && !options.go_on(progress)) {
       member_->resize(0, 0, monotonic_ns() + kAnswerNs, answer);
-      return fail(why, -ECANCELED, address_ + ": given up; the store is as it was");
+      return fail(why, -ECANCELED, address_ + ": given up; the store has the size it had");
     }
     env_->sleep_ns(kAskAgainNs);
   }
