@@ -348,7 +348,8 @@ int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
   if (result == 0) return 0;
   log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
   if (result == -EUSERS) {
-    return fail(why, result, address_ + ": no member slot, or no standby slot for this host, is free");
+    return fail(why, result,
+                address_ + ": no member slot, or no standby slot for this host, is free");
   }
   return explain(result, why);
 }
