@@ -95,6 +95,7 @@ public:
       ret.value = take_over() / 1e6;
       pin_to_none();
       bare_copy_ms_.push_back(bare_.copy_forward_ns(lines_) / 1e6);
+      pin_to(kClientCpu);
       ret.baseline = bare_.acquire_ns(lines_, 1) / 1e6;
     } else {
       ret.baseline = idle_gap_us();
