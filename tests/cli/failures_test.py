@@ -427,8 +427,8 @@ class Failures(Case):
         with open(self.folder / "pool", "wb") as pool:
             pool.truncate(64 << 20)
         self.assertEqual(at.hear(run("stat", store)).returncode, 3)
-        for i in range(150):
-            delay = 0.002 * (i % 50) * SLOW
+        for i in range(600):
+            delay = 0.0004 * (i % 150) * SLOW
             (self.folder / "pool").unlink(missing_ok=True)
             child = subprocess.Popen([str(KVPOOL), "format", address], stdout=subprocess.DEVNULL,
                                      stderr=subprocess.DEVNULL)
@@ -635,7 +635,6 @@ class Failures(Case):
         self.assertEqual(self.json("info", store)["data"]["pool_bytes"], 64 << 20)
         for i in range(10):
             self.put(store, f"n{i}", data)
-        for i in range(10):
             self.good("get", f"n{i}", "--pool", store)
         at.do("check", store)
         self.clean(store)

@@ -74,6 +74,7 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "scan_twin_hidden",
                                            "doubt_of_unknown_clear",
                                            "shrink_forgotten",
+                                           "run_release_cut_short",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

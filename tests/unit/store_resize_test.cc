@@ -224,7 +224,7 @@ Test(store_resize, shrinking_can_be_given_up, .timeout = 60) {
   std::string why;
   cr_expect_eq(admin->resize(options, report, &why), -ECANCELED);
   cr_expect_gt(pinned, 0);
-  cr_expect(why.find("as it was") < why.size());
+  cr_expect(why.find("the size it had") < why.size());
   options.go_on = nullptr;
   for (const auto &ticket : tickets) kvpool_unpin(user.ctx, &ticket, 1);
   cr_expect_eq(admin->resize(options, report, &why), 0, "%s", why.c_str());
