@@ -110,7 +110,7 @@ Test(backend_growth, without_address_space_nothing_is_lost) {
   const auto opened = must_open(text);
   rlimit limit{};
   getrlimit(RLIMIT_AS, &limit);
-  limit.rlim_cur = u64{1} << 40;  // sanitizers take much of their own
+  limit.rlim_cur = u64{1} << 45;  // sanitizers take much of their own
   if (limit.rlim_max != RLIM_INFINITY && limit.rlim_cur > limit.rlim_max) return;
   const u64 room[] = {u64{1} << 46};
   rlimit before{};

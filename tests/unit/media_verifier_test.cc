@@ -377,8 +377,8 @@ Test(media_verifier, retired_extents_belong_to_nobody) {
   Image fine = golden_store(), whole = golden_store();
   const u32 extents = fine.regions().extent_count();
   retire(fine, 1);
-  cr_expect_str_eq(findings(fine).c_str(),
-                   findings(whole).c_str());
+  const std::string of_fine = findings(fine), of_whole = findings(whole);
+  cr_expect_str_eq(of_fine.c_str(), of_whole.c_str());
   Image held = golden_store();
   retire(held, 1);
   held.write_map(extents - 1, MapRecord{0, 1, kClassNone, 0, 0});
