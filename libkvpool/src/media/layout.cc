@@ -524,6 +524,14 @@ int plan_resize(const Geometry &g, const RegionTable &now, u64 pool_bytes,
                   static_cast<ull>(g.room_bytes(d) / kMiB));
     }
   }
+  // A table that a reader would refuse is never written.
+  Line lines[kRegionTableLines];
+  encode_regions(table, lines);
+  RegionTable read{};
+  if (decode_regions(lines, g, read, nullptr) != 0 || !(read == table)) {
+    return fail(why, -ERANGE, "%llu MiB cannot be laid out on these devices; choose another size",
+                static_cast<ull>(pool_bytes / kMiB));
+  }
   ret_regions = table;
   return 0;
 }
