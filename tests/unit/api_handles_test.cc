@@ -197,6 +197,10 @@ Test(api_handles, bad_stores_are_refused_by_name, .timeout = 60) {
   cr_expect_eq(kvpool_format(addr.c_str(), nullptr), -EEXIST, "a file that is no store");
   kvpool_format_opts opts = KVPOOL_OPTS(kvpool_format_opts);
   opts.flags = KVPOOL_FORMAT_F_YES;
+  const uint8_t hosts[] = {0};
+  opts.standby_hosts = hosts;
+  cr_expect_eq(kvpool_format(addr.c_str(), &opts), -EINVAL, "an array of no length");
+  opts.standby_hosts = nullptr;
   cr_assert_eq(kvpool_format(addr.c_str(), &opts), 0, "%s", kvpool_strerror_detail(nullptr));
   cr_expect_eq(kvpool_format(addr.c_str(), nullptr), -EEXIST, "a store");
   cr_assert_eq(kvpool_open(addr.c_str(), nullptr, &none), 0);

@@ -70,6 +70,9 @@ int kvpool_format(const char *addr, const kvpool_format_opts *opts) {
     make.layout.lease_ms = o.lease_ms;
     make.layout.grace_us = o.grace_us;
     make.layout.delta_us = o.delta_us;
+    if (o.standby_hosts != nullptr && o.standbys == 0) {
+      return options_error(why, -EINVAL, "format: standby_hosts without standbys, its length");
+    }
     make.layout.standby_host = o.standby_hosts;
     return store::make_store(addr, make, nullptr, why);
   });

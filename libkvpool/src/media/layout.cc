@@ -512,6 +512,12 @@ int plan_resize(const Geometry &g, const RegionTable &now, u64 pool_bytes,
     return fail(why, -EINVAL, "%llu bytes are no multiple of %llu MiB, a stripe on each device",
                 static_cast<ull>(pool_bytes), static_cast<ull>(unit / kMiB));
   }
+  u64 room = 0;
+  for (u32 d = 0; d < g.device_count; ++d) room += g.room_bytes(d);
+  if (pool_bytes > room) {
+    return fail(why, -EFBIG, "%llu MiB are more than the room of %llu MiB",
+                static_cast<ull>(pool_bytes / kMiB), static_cast<ull>(room / kMiB));
+  }
   RegionTable table = now;
   const u64 size = pool_bytes_in_use(g, now);
   const int err = pool_bytes >= size

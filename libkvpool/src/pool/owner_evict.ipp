@@ -220,6 +220,7 @@ bool Owner<Env>::can_empty(u32 extent, u64 &ret_newest) {
 template <PoolEnv Env>
 bool Owner<Env>::run_on_its_way(u32 run) {
   if (grace_.empty() || run_length_ < run) return false;
+  if (run_first_ + run_length_ > space_.limit()) return false;  // leaves the pool meanwhile
   for (u32 x = run_first_; x < run_first_ + run_length_; ++x) {
     u64 newest = 0;
     if (!can_empty(x, newest) || newest != 0) return false;

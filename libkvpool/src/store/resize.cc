@@ -55,7 +55,7 @@ int reserve(backend::Backend &backend, const media::Geometry &geo, const media::
 
 }  // namespace
 
-// What the store would be, as the present owner's table has it; -EALREADY when it is that.
+// What the store would be, as the present owner's table has it.
 int Context::plan_resize(const ResizeOptions &options, media::RegionTable &ret_wanted,
                          ResizeReport &report, std::string *why) {
   const media::RegionTable &now = member_->session()->regions;
