@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -110,17 +111,30 @@ void refuse_without_room(const std::string &address, const media::Geometry &geo,
   }
 }
 
+// Another may have begun to format the same place since: then it is its store that is told of.
+Json summary_of_new(const std::string &address) {
+  constexpr int kLooks = 200;
+  for (int look = 1;; ++look) {
+    try {
+      return store_summary(address);
+    } catch (const Failure &) {
+      if (look == kLooks) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
 void report(const Args &args, const std::string &address, bool replaced) {
   if (args.json()) {
     Json data;
     data["address"] = address;
     data["replaced"] = replaced;
     data["dry_run"] = false;
-    data["store"] = store_summary(address);
+    data["store"] = summary_of_new(address);
     print_json("format", std::move(data));
     return;
   }
-  const Json store = store_summary(address);
+  const Json store = summary_of_new(address);
   print_text(fmt::format("{}: formatted, {} for blocks on {} device(s), id {}\n", address,
                          bytes_text(store["data_bytes"].get<std::uint64_t>()),
                          store["device_count"].get<std::uint64_t>(),

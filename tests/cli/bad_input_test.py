@@ -254,7 +254,7 @@ class Space(Case):
         self.assertTrue(self.json("check", store, "--payload")["data"]["clean"])
 
     def test_two_formats_at_once(self):
-        for round_ in range(3):
+        for round_ in range(12):
             both = [subprocess.Popen([str(KVPOOL), "format", self.address(f"p{round_}"), "--yes"],
                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
             codes = [child.wait(timeout=60) for child in both]
