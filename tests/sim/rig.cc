@@ -370,6 +370,7 @@ void Rig::lease_thread(Actor &actor) {
     actor.env->sleep_ns(u64{options_.lease_ms} * kMs / 8);
   }
   actor.member->leave();
+  actor.entitled_until = 0;
   sim_.note("op left", actor.member->slot());
   actor.left = true;
 }

@@ -117,6 +117,20 @@ Test(pool_failure, put_of_a_dead_member_is_untried, .timeout = 30) {
   cr_expect_eq(block.status, store::BlockStatus::kUntried, "%d", static_cast<int>(block.status));
 }
 
+// Guards: one rejoin of sixteen bore the mark of the life before, whose taint then never ended.
+Test(pool_failure, later_life_bears_another_mark, .timeout = 30) {
+  TestStore store(lease_of(10'000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  u64 former = a->incarnation();
+  for (int i = 0; i < 200; ++i) {
+    cr_assert_eq(a->rejoin(), 0);
+    cr_assert_neq(media::taint_mark(a->slot(), a->incarnation()),
+                  media::taint_mark(a->slot(), former), "life %d", i);
+    former = a->incarnation();
+  }
+}
+
 // Guards: what a member given up by time had held stayed tainted for ever, whatever became of it.
 Test(pool_failure, taint_ends_with_a_proof, .timeout = 60) {
   TestStore store(lease_of(300));

@@ -232,6 +232,7 @@ struct MapRecord {
 constexpr u16 taint_mark(u32 slot, u64 incarnation) {
   return static_cast<u16>((slot + 1) | (incarnation >> 1 & 15) << 8);
 }
+inline constexpr u64 kTaintBit = 2;  // of an incarnation: turned, it makes another mark
 constexpr u32 taint_slot(u16 mark) { return (mark & 255u) - 1; }
 inline constexpr u8 kClassNone = 62;
 inline constexpr u8 kClassRun = 63;

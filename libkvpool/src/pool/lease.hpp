@@ -24,6 +24,7 @@ public:
     std::lock_guard guard(mutex_);
     slot_ = slot;
     line_ = line;
+    line_.incarnation = unlike_the_former(line.incarnation);
     line_.counter = 1;
     const u64 start = env_.now_ns();
     write_line();
@@ -97,6 +98,18 @@ public:
 
 private:
   u64 length_ns() const { return u64{geo_.lease_ms} * 1'000'000 / 100 * 97; }
+
+  // A later life in the slot ends the taint of the one before, which is known by few of its bits.
+  u64 unlike_the_former(u64 incarnation) {
+    const PoolOffset at = geo_.member_at(slot_);
+    Line line;
+    env_.memory().acquire(at, kLineBytes);
+    if (!env_.memory().load_line(at, line) || !sealer_.intact(line, at, 0)) return incarnation;
+    const u64 former = media::from_line<media::MemberLine>(line).incarnation;
+    const bool alike =
+        media::taint_mark(slot_, incarnation) == media::taint_mark(slot_, former);
+    return alike ? incarnation ^ media::kTaintBit : incarnation;
+  }
 
   void write_line() {
     const PoolOffset at = geo_.member_at(slot_);
