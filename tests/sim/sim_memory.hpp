@@ -30,6 +30,7 @@ public:
   void end_wave() noexcept;
   void end_poll() noexcept;
   void prefetch(PoolOffset off) noexcept;
+  void prefetch_far(PoolOffset off) noexcept { prefetch(off); }
   void acquire(PoolOffset off, u64 bytes) noexcept;
   void retire(PoolOffset off, u64 bytes) noexcept;
 

@@ -156,14 +156,14 @@ double BareLoops::read_gbps(u64 block_bytes, u64 times) {
   return static_cast<double>(block_bytes * times) / static_cast<double>(now_ns() - start);
 }
 
-double BareLoops::random_lines_per_second(u64 batch_lines, u64 batches) {
+double BareLoops::random_lines_per_second(u64 batch_lines, u64 batches, bare::Ahead how) {
   places_.resize(batch_lines * batches);
   for (u64 &place : places_) place = random() % (pool_.bytes() / kLineBytes);
   u64 sum = 0;
   const u64 start = now_ns();
   for (u64 i = 0; i < batches; ++i) {
     const std::span<const u64> batch(&places_[i * batch_lines], batch_lines);
-    sum += bare::random_lines(choice_, pool_.base(), batch, true);
+    sum += bare::random_lines(choice_, pool_.base(), batch, how);
   }
   const u64 end = now_ns();
   random_state_ ^= sum & 1;  // keeps the loads
@@ -182,7 +182,7 @@ double BareLoops::random_groups_ns(u64 span, u64 batch_groups, u64 batches) {
   const u64 start = now_ns();
   for (u64 i = 0; i < batches; ++i) {
     const std::span<const u64> batch(&places_[i * batch_groups * kLines], batch_groups * kLines);
-    sum += bare::random_lines(choice_, pool_.base(), batch, false);
+    sum += bare::random_lines(choice_, pool_.base(), batch, bare::Ahead::kFar);
   }
   const u64 end = now_ns();
   random_state_ ^= sum & 1;
@@ -208,7 +208,8 @@ double BareLoops::row_batch_ns(u64 rows, u64 row_bytes, u64 looks, u64 batches) 
   const u64 start = now_ns();
   for (u64 b = 0; b < batches; ++b) {
     bare::rows_batched(choice_, local_.base(), pool_.base(), {&places_[b * rows], rows}, row_bytes);
-    sum += bare::random_lines(choice_, pool_.base(), {&lines[b * looks], looks}, true);
+    sum += bare::random_lines(choice_, pool_.base(), {&lines[b * looks], looks},
+                              bare::Ahead::kFar);
   }
   const u64 end = now_ns();
   random_state_ ^= sum & 1;

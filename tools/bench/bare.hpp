@@ -57,7 +57,8 @@ public:
   // 0 where there is no such process. This thread stays on one CPU from then on.
   double put_gbps(u64 block_bytes, u64 times);
   // Lines a second: batches flushed and loaded together, at random places of the whole pool.
-  double random_lines_per_second(u64 batch_lines, u64 batches);
+  double random_lines_per_second(u64 batch_lines, u64 batches,
+                                 bare::Ahead how = bare::Ahead::kAll);
   // Nanoseconds a group of four lines that stand together, at random places of the first `span`
   // bytes, flushed and loaded in batches: what a look-up in an index of that size must cost.
   double random_groups_ns(u64 span, u64 batch_groups, u64 batches);

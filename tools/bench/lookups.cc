@@ -91,10 +91,17 @@ public:
     counts_["baseline_page_bytes"] = bare_.has_huge_pages() ? 2 << 20 : 4 << 10;
     ret.baseline =
         bare_.random_lines_per_second(4 * kBatch, keys_per_turn_ / kBatch) / 4 / 1e6;
+    far_ratios_.push_back(ret.value * 4e6 /
+                          bare_.random_lines_per_second(4 * kBatch, keys_per_turn_ / kBatch,
+                                                        bare::Ahead::kFar));
     return ret;
   }
 
-  Json details(std::string_view) override { return counts_; }
+  Json details(std::string_view) override {
+    Json ret = counts_;
+    ret["bare_far_ratio"] = median(far_ratios_);
+    return ret;
+  }
   bool huge_pages() override { return huge_share() >= kHugeShare; }
 
 private:
@@ -106,6 +113,7 @@ private:
   BareLoops bare_;
   Keys keys_{3};
   Json counts_;
+  std::vector<double> far_ratios_;
 };
 
 // Counts, not times: the same on every machine.

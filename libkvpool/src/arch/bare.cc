@@ -131,18 +131,22 @@ void read_plain(const X86Choice &choice, std::byte *to, const std::byte *from, u
 }
 
 u64 random_lines(const X86Choice &choice, const std::byte *base, std::span<const u64> lines,
-                 bool prefetch) {
+                 Ahead how) {
+  constexpr u64 kFarLines = 128;
   return with(choice, [&]<class I, class L>() {
     mfence();
     for (const u64 line : lines) I::flush(base + line * kLineBytes);
     mfence();
-    if (prefetch) {
+    if (how == Ahead::kAll) {
       for (const u64 line : lines) x86::prefetch(base + line * kLineBytes);
     }
+    const u64 far = how == Ahead::kFar ? lines.size() : 0;  // how many are asked for far
+    for (u64 i = 0; i < std::min(kFarLines, far); ++i) prefetch_far(base + lines[i] * kLineBytes);
     u64 sum = 0;
-    for (const u64 line : lines) {
+    for (u64 i = 0; i < lines.size(); ++i) {
+      if (i + kFarLines < far) prefetch_far(base + lines[i + kFarLines] * kLineBytes);
       u64 word = 0;
-      (void)load_word(base + line * kLineBytes, word);
+      (void)load_word(base + lines[i] * kLineBytes, word);
       sum += word;
     }
     return sum;
@@ -174,8 +178,13 @@ void rows_batched(const X86Choice &choice, std::byte *to, const std::byte *base,
 
 void rows_cached(const X86Choice &choice, std::byte *to, const std::byte *base,
                  std::span<const u64> offsets, u64 row_bytes) {
+  constexpr u64 kAhead = 26;  // rows on their way while one is copied
   const PayloadOps &ops = row_copy(choice);
   for (u64 i = 0; i < offsets.size(); ++i) {
+    if (i + kAhead < offsets.size()) {
+      const std::byte *row = base + offsets[i + kAhead];
+      for (u64 at = 0; at < row_bytes + kLineBytes - 1; at += kLineBytes) prefetch_far(row + at);
+    }
     (void)ops.fetch_bytes(to + i * row_bytes, base + offsets[i], row_bytes);
   }
 }

@@ -53,6 +53,8 @@ concept PoolMemory = requires(M m, const M cm, PoolOffset off, const PoolOffset 
   { m.end_wave() } noexcept -> std::same_as<void>;    // full fence; counts one round trip
   { m.end_poll() } noexcept -> std::same_as<void>;    // the same for a poll: counted by the waiter
   { m.prefetch(off) } noexcept -> std::same_as<void>;
+  // The same for one of many: more of these are on their way at a time, to a farther cache.
+  { m.prefetch_far(off) } noexcept -> std::same_as<void>;
   { m.acquire(off, n) } noexcept -> std::same_as<void>;  // a wave over [off, off + n)
   { m.retire(off, n) } noexcept -> std::same_as<void>;   // write back and forget [off, off + n)
 

@@ -161,6 +161,7 @@ public:
   }
   void end_poll() noexcept { x86::mfence(); }
   void prefetch(PoolOffset off) noexcept { x86::prefetch(at(off)); }
+  void prefetch_far(PoolOffset off) noexcept { x86::prefetch_far(at(off)); }
   void acquire(PoolOffset off, u64 bytes) noexcept {
     begin_wave();
     for_lines(off, bytes, [this](PoolOffset line) { flush(line); });

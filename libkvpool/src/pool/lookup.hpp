@@ -9,7 +9,9 @@
 
 namespace kvpool::pool {
 
-inline constexpr u32 kWaveKeys = 128;      // keys of one wave
+inline constexpr u32 kWaveKeys = 128;    // keys of one wave
+inline constexpr u32 kSliceKeys = 16;    // looked at together
+inline constexpr u32 kGroupsAhead = 16;  // on their way meanwhile
 
 struct LookupOptions {
   bool stop_at_miss = false;  // keys are a chain: what follows the first miss is not looked for
@@ -57,7 +59,7 @@ public:
       flush_groups(mem, entry, n, 1);
     }
     mem.end_wave();
-    for (u32 i = 0; i < n; ++i) mem.prefetch(entry[i]);  // else each waits for the one before it
+    for (u32 i = 0; i < n; ++i) mem.prefetch_far(entry[i]);  // else one waits for another
     const ClaimView view = claims_.decode();
     if (!env_.mutant(Mutant::kValidateWithoutClaims)) {
       if (view.gone || env_.revoked()) return -ESTALE;
@@ -139,6 +141,8 @@ private:
       flush_groups(mem, group, n, media::kGroupLines);
     }
     mem.end_wave();
+    mem.prefetch(geo_.ns_line(session.area, ns.id));
+    prefetch_first(group, n);
     const ClaimView view = claims_.decode();
     if (view.gone || env_.revoked()) return -ESTALE;
     const bool moved = view.highest_active != session.epoch;
@@ -159,24 +163,41 @@ private:
 
   void prefetch_group(PoolOffset group) {
     auto &mem = env_.memory();
-    for (u32 j = 0; j < media::kGroupLines; ++j) mem.prefetch(group + j * kLineBytes);
+    for (u32 j = 0; j < media::kGroupLines; ++j) mem.prefetch_far(group + j * kLineBytes);
+  }
+  void prefetch_first(const PoolOffset *group, u32 n) {
+    for (u32 i = 0; i < kGroupsAhead && i < n; ++i) prefetch_group(group[i]);
+  }
+
+  // Returns how many keys stay open.
+  u32 first_pass(const Session &session, const NsView &ns, const Key *keys, const PoolOffset *group,
+                 u32 n, Hit *hits, u16 *rest) {
+    u32 rest_count = 0;
+    for (u32 done = 0; done < n; done += kSliceKeys) {
+      pass_slice(session, ns, keys, group, done, std::min(done + kSliceKeys, n), n, hits, rest,
+                 rest_count);
+    }
+    return rest_count;
   }
 
   // Compares one word in each line, then copies the lines that match, then checks CRCs four at a
-  // time: loops this small keep most loads in flight. Returns how many keys stay open.
-  u32 first_pass(const Session &session, const NsView &ns, const Key *keys, const PoolOffset *group,
-                 u32 n, Hit *hits, u16 *rest) {
+  // time, while the groups of the next keys are on their way.
+  void pass_slice(const Session &session, const NsView &ns, const Key *keys,
+                  const PoolOffset *group, u32 begin, u32 end, u32 n, Hit *hits, u16 *rest,
+                  u32 &rest_count) {
     auto &mem = env_.memory();
-    Line got[kWaveKeys];
-    PoolOffset from[kWaveKeys];
-    u16 key_of[kWaveKeys];
-    u32 got_count = 0, rest_count = 0;
-    u8 matches[kWaveKeys];
-    for (u32 i = 0; i < n; ++i) {
-      matches[i] = static_cast<u8>(match_lines<media::kGroupLines>(mem, group[i], keys[i].w[0]));
+    Line got[kSliceKeys];
+    PoolOffset from[kSliceKeys];
+    u16 key_of[kSliceKeys];
+    u32 got_count = 0;
+    u8 matches[kSliceKeys];
+    for (u32 i = begin; i < end; ++i) {
+      if (i + kGroupsAhead < n) prefetch_group(group[i + kGroupsAhead]);
+      matches[i - begin] =
+          static_cast<u8>(match_lines<media::kGroupLines>(mem, group[i], keys[i].w[0]));
     }
-    for (u32 i = 0; i < n; ++i) {
-      const u32 match = matches[i];
+    for (u32 i = begin; i < end; ++i) {
+      const u32 match = matches[i - begin];
       if (std::has_single_bit(match)) [[likely]] {
         const PoolOffset at = group[i] + static_cast<u32>(std::countr_zero(match)) * kLineBytes;
         if (mem.load_line(at, got[got_count])) {
@@ -187,7 +208,7 @@ private:
       }
       slow_group(session, ns, keys[i], group[i], hits[i], rest, rest_count, i);
     }
-    bool verified[kWaveKeys];
+    bool verified[kSliceKeys];
     verify_batch(session, got, from, got_count, verified);
     for (u32 g = 0; g < got_count; ++g) {
       const u32 i = key_of[g];
@@ -202,7 +223,6 @@ private:
         slow_group(session, ns, keys[i], group[i], hits[i], rest, rest_count, i);
       }
     }
-    return rest_count;
   }
 
   void verify_batch(const Session &session, const Line *got, const PoolOffset *from, u32 count,
@@ -249,8 +269,9 @@ private:
       flush_groups(mem, group, open, media::kGroupLines);
     }
     mem.end_wave();
-    for (u32 r = 0; r < open; ++r) prefetch_group(group[r]);
+    prefetch_first(group, open);
     for (u32 r = 0; r < open; ++r) {
+      if (r + kGroupsAhead < open) prefetch_group(group[r + kGroupsAhead]);
       search_group(session, ns, keys[rest[r]], group[r], hits[rest[r]]);
     }
   }
