@@ -49,6 +49,7 @@ constexpr u32 crc32c_line60(u32 seed, const Line &line) noexcept {
 // side by side cost little more than one.
 inline void crc4(const u32 seed[4], const Line *const line[4], u32 ret_crc[4]) noexcept {
   u64 a = seed[0], b = seed[1], c = seed[2], d = seed[3];
+#pragma GCC unroll 7
   for (int i = 0; i < 7; ++i) {
     a = _mm_crc32_u64(a, line[0]->w[i]);
     b = _mm_crc32_u64(b, line[1]->w[i]);

@@ -55,14 +55,20 @@ public:
     clock_ = 0;
   }
 
+  // Memory is far: of new memory only what is not plainly empty is touched.
+  bool blank() const { return blank_; }
+  static bool plain(const Line &line) {
+    const media::EntryView view(line);
+    return (view.state() == media::EntryState::kEmpty) & !view.spill();
+  }
+
   // A line as it was scanned. Threads may place lines of different groups at the same time; each
   // drains before the others read them.
   void place(u64 n, const Line &line) {
     Group &g = lines_[n / media::kGroupLines];
     const u32 i = n % media::kGroupLines;
     const media::EntryView view(line);
-    // Memory is far: of new memory only what is not empty is touched.
-    if (blank_ && view.state() == media::EntryState::kEmpty && !view.spill()) return;
+    if (blank_ && plain(line)) return;
     stream_local(&g.entry[i], line);
     g.tag[i] = view.state() == media::EntryState::kEmpty ? 0 : tag_of(line.w);
     if (i == 0 && view.spill()) g.tag[0] |= kSpills;

@@ -7,7 +7,8 @@
 namespace kvpool::pool {
 
 inline constexpr u64 kScanWindow = 512;            // lines that share a pair of fences
-inline constexpr u32 kScanAhead = 16;              // lines fetched ahead of the one that is loaded
+inline constexpr u32 kScanBlock = 64;              // of them, worked on while they are near
+inline constexpr u32 kScanAhead = 16;              // entries fetched ahead of the one in hand
 inline constexpr u64 kScanPartLines = 128 * 1024;  // not worth a thread below
 
 template <PoolEnv Env>
@@ -213,12 +214,14 @@ public:
 
   // Every entry keeps its number.
   void run() {
-    each_window([this](u64 at, u32 n) {
-      for (u32 i = 0; i < n; ++i) {
-        if (i + kScanAhead < n) reach(at + i + kScanAhead, i + kScanAhead);
+    each_block([this](u64 at, const Block &block) {
+      for (u32 k = 0; k < block.count; ++k) {
+        const u32 i = block.of_use[k];
         adopt(static_cast<u32>(at + i), i);
       }
-      for (u32 i = 0; i < n; i += media::kGroupLines) pen_.write_group(at + i, &lines_[i]);
+      for (u32 i = block.first; i < block.end; i += media::kGroupLines) {
+        pen_.write_group(at + i, &lines_[i]);
+      }
       return true;
     });
     if (!owner_.env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
@@ -228,8 +231,8 @@ public:
   bool move() {
     moves_ = true;
     bool fits = true;
-    each_window([this, &fits](u64, u32 n) {
-      for (u32 i = 0; i < n && fits; ++i) fits = move_one(i);
+    each_block([this, &fits](u64, const Block &block) {
+      for (u32 k = 0; k < block.count && fits; ++k) fits = move_one(block.of_use[k]);
       return fits;
     });
     return fits;
@@ -257,25 +260,56 @@ public:
   u64 attached() const { return attached_; }
 
 private:
-  // While a window is worked on, the next one is flushed. Ends early where `work` says false.
+  // Some lines of a window: those that adopt() has to see, so that nothing that follows asks of
+  // each line, and guesses wrong, whether it is empty.
+  struct Block {
+    u32 first = 0, end = 0, count = 0;
+    u16 of_use[kScanBlock];
+  };
+
+  // While a window is worked on, the next one is flushed; while a block of it is, what the next
+  // block will touch comes nearer. Ends early where `work` says false.
   template <class Work>
-  void each_window(Work &&work) {
+  void each_block(Work &&work) {
     auto &mem = owner_.env_.memory();
     begin(first_);
     mem.end_wave();
     for (u64 at = first_; at < end_; at += kScanWindow) {
       const u32 n = static_cast<u32>(std::min(kScanWindow, end_ - at));
-      for (u32 i = 0; i < n; ++i) {
-        if (i + kScanAhead < n) mem.prefetch(base_line(at + i + kScanAhead));
-        good_[i] = mem.load_line(base_line(at + i), lines_[i]);
-      }
+      for (u32 i = 0; i < kScanBlock && i < n; ++i) mem.prefetch_far(base_line(at + i));
       begin(at + n);
-      verify(at, n);
-      for (u32 i = 0; i < n; ++i) locate(i);
-      const bool go_on = work(at, n);
+      Block blocks[2];
+      bool go_on = true;
+      u32 turn = 0;
+      for (u32 first = 0; first < n && go_on; first += kScanBlock, turn ^= 1) {
+        blocks[turn].first = first;
+        blocks[turn].end = std::min(first + kScanBlock, n);
+        load(at, n, blocks[turn]);
+        if (first > 0) go_on = work(at, blocks[turn ^ 1]);
+      }
+      go_on = go_on && work(at, blocks[turn ^ 1]);
       mem.end_wave();
       if (!go_on) break;
       if (renews_ && !owner_.renew_while_scanning()) break;  // dead: take_over() sees it
+    }
+  }
+  void load(u64 at, u32 n, Block &block) {
+    auto &mem = owner_.env_.memory();
+    for (u32 i = block.first; i < block.end; ++i) {
+      if (i + kScanBlock < n) mem.prefetch_far(base_line(at + i + kScanBlock));
+      good_[i] = mem.load_line(base_line(at + i), lines_[i]);
+    }
+    verify(at, block);
+    const bool skips = moves_ || owner_.index_.blank();  // lines that are empty, and do not spill
+    block.count = 0;
+    for (u32 i = block.first; i < block.end; ++i) {
+      block.of_use[block.count] = static_cast<u16>(i);
+      block.count += !(skips && IndexMirror::plain(lines_[i]));
+    }
+    for (u32 k = 0; k < block.count; ++k) {
+      const u32 i = block.of_use[k];
+      locate(i);
+      if (!moves_) reach(at + i, i);
     }
   }
   PoolOffset base_line(u64 number) const { return owner_.geo_.entry_line(base_, number); }
@@ -290,10 +324,13 @@ private:
 
   // Unreadable lines become empty ones. What stood there is dropped; its block stays out of use
   // until all reports are in, as every block does.
-  void verify(u64 at, u32 n) {
+  void verify(u64 at, const Block &block) {
     const media::Sealer &sealer = owner_.claims_.sealer();
-    for (u32 group = 0; group < n; group += media::kGroupLines) {
+    for (u32 group = block.first; group < block.end; group += media::kGroupLines) {
       const u32 mask = sealer.intact4(&lines_[group], base_line(at + group), base_epoch_);
+      if (mask == 15 && good_[group] && good_[group + 1] && good_[group + 2] && good_[group + 3]) {
+        continue;
+      }
       for (u32 i = group; i < group + media::kGroupLines; ++i) {
         if (good_[i] && (mask >> (i - group) & 1)) continue;
         const PoolOffset place = base_line(at + i);
