@@ -475,6 +475,62 @@ class Failures(Case):
         at.do("format", store)
         self.assertTrue(self.json("check", store)["data"]["clean"])
 
+    @section("One of several files is truncated")
+    def test_device_lost(self, at):
+        store = f"file:{self.folder / 'one'},{self.folder / 'two'}"
+        self.good("format", store, "--size", "64MiB", "--lease-ms", str(int(LEASE * 1000)))
+        owner = self.serve(store)
+        standby = self.serve(store)
+        member = Member(self, store)
+        keys = [f"k{i}" for i in range(64)]
+        for key in keys:
+            self.assertEqual(member.say("put", key)[1], 1)
+        os.truncate(self.folder / "two", 0)
+
+        def settled():
+            got = [member.say("get", key)[1] for key in keys]
+            self.assertTrue(set(got) <= {0, 1, -5, -11}, got)
+            return set(got) == {0, 1}
+        self.until(settled)
+        kept = [key for key in keys if member.say("get", key)[1] == 1]
+        for i in range(64):
+            _, result, text = member.say("put", f"new{i}")
+            self.assertEqual(result, 1, text)
+            self.assertEqual(member.say("get", f"new{i}")[1], 1)
+        self.kill(owner)  # the other one has what is left, and goes on with it
+        self.until(lambda: member.say("put", "later")[1] in (0, 1))
+        for key in kept:
+            self.assertEqual(member.say("get", key)[1], 1, key)
+        for command in ("info", "stat", "check"):
+            at.hear(self.bad(command, store, code=4))
+        self.kill(standby)
+        at.output += owner.stderr.read()
+        self.kill(member.child)
+        at.do("format", store)
+        self.assertTrue(self.json("check", store)["data"]["clean"])
+
+    @section("The first of several files is truncated")
+    def test_first_device_lost(self, at):
+        store = f"file:{self.folder / 'one'},{self.folder / 'two'}"
+        self.good("format", store, "--size", "64MiB", "--lease-ms", str(int(LEASE * 1000)))
+        owner = self.serve(store)
+        member = Member(self, store)
+        self.assertEqual(member.say("put", "a")[1], 1)
+        os.truncate(self.folder / "one", 0)
+        _, result, text = member.say("put", "b")
+        for _ in range(20):
+            if result < 0:
+                break
+            _, result, text = member.say("put", "b")
+        self.assertLess(result, 0)
+        at.output += text
+        for command in ("info", "stat", "check"):
+            at.hear(self.bad(command, store, code=4))
+        self.kill(owner)
+        self.kill(member.child)
+        at.do("format", store)
+        self.assertTrue(self.json("check", store)["data"]["clean"])
+
     @section("Full file system")
     def test_full_file_system(self, at):
         mount = self.folder / "tiny"

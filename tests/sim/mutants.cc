@@ -182,6 +182,21 @@ constexpr MutantInfo kMutants[] = {
      "extents that are to go are granted to nobody", "pool-growth"},
     {pool::Mutant::kGrownWordsForgotten, "grown-words-forgotten", "14",
      "a region comes with the map words of its extents", "pool-growth"},
+    {pool::Mutant::kLostGranted, "lost-granted", "14",
+     "extents of a lost device are granted to nobody", "device"},
+    {pool::Mutant::kLostPublished, "lost-published", "14", "what lay on a lost device is hidden",
+     "device"},
+    {pool::Mutant::kLostAreaKept, "lost-area-kept", "14",
+     "an area on a lost device is moved out of the mirror", "device"},
+    {pool::Mutant::kLostRevived, "lost-revived", "14",
+     "what lay on a lost device is hidden for good: no put brings it back", "device"},
+    {pool::Mutant::kBaseRefilled, "base-refilled", "14",
+     "of a slot's two areas the base is never filled; it shows where a candidate dies in it",
+     "model:takeover/base-refilled"},
+    {pool::Mutant::kBaseNotReread, "base-not-reread", "14",
+     "the base is still the base when its copy is activated; else three candidates at once, and a "
+     "device lost, are needed",
+     "model:takeover/base-not-reread"},
 };
 
 std::vector<std::string> split(const char *text) {

@@ -24,6 +24,16 @@ SimOwner *Rig::serving_owner() const {
   return best;
 }
 
+bool Rig::owner_lives_on() const {
+  MediumView view;
+  if (!read_medium(view)) return false;
+  for (const auto &actor : actors_) {
+    if (!actor->serving || actor->doomed || !sim_.alive(actor->process)) continue;
+    if (actor->owner->epoch() == view.epoch) return actor->owner->serving();
+  }
+  return false;
+}
+
 void Rig::poison_area() {
   MediumView view;
   if (!read_medium(view)) return;
@@ -130,6 +140,8 @@ void Rig::check_kept(u64 key, Time before, bool accepted) {
     if (w.nonce == 0 || w.key != key || (accepted ? w.accepted : w.ended) > before) continue;
     const auto by = writer_of_.find(w.nonce);
     if (by == writer_of_.end()) continue;
+    const auto on = device_of_.find(w.nonce);
+    if (device_gone() && (on == device_of_.end() || on->second == lost_device_)) continue;
     // What its publisher knew to count stays, whatever became of the publisher.
     const bool there = !by->second->disturbed && sim_.alive(by->second->process);
     if (!there && w.accepted > before) continue;
@@ -168,6 +180,22 @@ void Rig::read_everything(Actor &actor) {
   // Where lines went bad a whole namespace may be out of reach, until its blocks are evicted.
   if (published != hits && !media_faults_) {
     sim_.fail("%llu entries are published, %llu keys are hits", ull(published), ull(hits));
+  }
+}
+
+// A device is lost: puts go on, and what they put can be read.
+void Rig::put_more(Actor &actor) {
+  constexpr u64 kPuts = 8, kTries = 60;
+  for (u64 i = 1; i <= kPuts && !sim_.failed(); ++i) {
+    const u64 key = options_.keys + i;
+    int err = -EAGAIN;
+    for (u64 attempt = 0; attempt < kTries && err != 0 && err != -EEXIST; ++attempt) {
+      if (attempt > 0) actor.env->sleep_ns(kMs);
+      err = put(actor, key);
+    }
+    if (err != 0) sim_.fail("puts do not go on after a device was lost: error %d", err);
+    err = get(actor, key);
+    if (err != 0) sim_.fail("key %llu, put after a device was lost: error %d", ull(key), err);
   }
 }
 
@@ -234,6 +262,7 @@ void Rig::closer(Actor &actor) {
   while (pinned() != 0 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);
   if (pinned() != 0) sim_.fail("%llu blocks are pinned by nobody", ull(pinned()));
   read_everything(actor);
+  if (device_gone()) put_more(actor);
   start = sim_.now();
   while (owners_serving() > 1 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);
   if (owners_serving() > 1) sim_.fail("%u owners go on serving", owners_serving());

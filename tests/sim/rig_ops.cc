@@ -139,6 +139,7 @@ int Rig::put(Actor &actor, u64 key) {
   sim_.note("op publish", key, nonce);
   history_.begin(key, nonce, actor.ns.epoch, sim_.now());
   writer_of_[nonce] = &actor;
+  device_of_[nonce] = last.device();
   err = member.publish(&p, 1, deadline);
   sim_.note("op published", nonce, static_cast<u64>(p.result));
   if (p.result == 0) {
@@ -165,8 +166,10 @@ int Rig::get(Actor &actor, u64 key) {
   if (err) return err;
   if (hit.presence != pool::Presence::kHit) {
     // Not asked at once: an owner counts an eviction just after it wrote it.
+    // From the loss of an area's device until its owner has moved it nothing is found there.
+    const bool adrift = actor.member->session()->area.device() == lost_device_;
     const bool missed = hit.presence == pool::Presence::kMiss;
-    if (missed) {
+    if (missed && !adrift) {
       actor.env->sleep_ns(500'000);
       check_kept(key, begun, takeovers_ > 1);
     }

@@ -191,13 +191,14 @@ private:
   int serve_round(u32 slot, u64 until_ns);
   int enlarge_index(Owner &owner);
   int resize_now(Owner &owner);
+  int move_area(Owner &owner);
   int plan_resize(const ResizeOptions &options, media::RegionTable &ret_wanted,
                   ResizeReport &report, std::string *why);
   int ask_resize(const ResizeOptions &options, ResizeReport &report, std::string *why);
   void prepare(Owner &owner);
   int serve_once(Owner &owner, u64 until_ns);
   static void on_decision(void *context, const pool::DecisionEvent &decision);
-  int take_standby(u32 &ret_slot);
+  int take_standby(u32 but, u32 &ret_slot);
   bool owner_gone(u32 my_slot);
   // What was last seen of somebody's heartbeat.
   struct Watch {
