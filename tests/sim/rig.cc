@@ -218,7 +218,7 @@ void Rig::watch_owner(Actor &actor) {
     const bool gone = other.incarnation != incarnation ||
                       other.state == static_cast<u8>(media::MemberState::kLeft);
     const bool still = gone || actor.env->now_ns() - seen > u64{options_.lease_ms} * kMs;
-    const bool rash = !settling_ && sim_.allows(Feature::kPause) &&
+    const bool rash = !settling_ && !device_back_ && sim_.allows(Feature::kPause) &&
                       sim_.rng().chance(options_.rash_permille);
     if (still || rash) {
       if (rash && !still) SIM_MARK("rival suspects a living owner");
@@ -444,6 +444,12 @@ void Rig::lose_device(u32 device) {
   sim_.note("op lose device", device);
   lost_device_ = device;
   sim_.world().lose_device(device);
+}
+
+void Rig::bring_back_device() {
+  sim_.note("op bring back device", lost_device_);
+  device_back_ = true;
+  sim_.world().bring_back_device(lost_device_);
 }
 
 bool Rig::run(Time until, u64 steps_max) {

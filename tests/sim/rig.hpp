@@ -166,6 +166,11 @@ public:
   // Loads from it fail from now on, stores vanish; not device 0, where the lines of members are.
   void lose_device(u32 device);
   bool device_gone() const { return lost_device_ != kNoDevice; }
+  // It can be read again, with what stood on it; no owner is suspected without a reason any more.
+  void bring_back_device();
+  // Whether the serving owner knows of the loss, and has done what follows from it.
+  bool loss_noticed() const;
+  bool candidate_claimed() const;
   void expect_evictions() { owners_stats_lost_ = true; }
   SimOwner *serving_owner() const;
   // Whether the owner of the highest active claim serves, and nothing is about to end it.
@@ -235,6 +240,7 @@ private:
   bool media_faults_ = false;
   static constexpr u32 kNoDevice = ~u32{0};
   u32 lost_device_ = kNoDevice;
+  bool device_back_ = false;
   std::map<u64, u32> device_of_;      // of each nonce's payload
   bool settling_ = false;             // the work is done: no owner is suspected without a reason
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do

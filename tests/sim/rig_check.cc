@@ -24,6 +24,25 @@ SimOwner *Rig::serving_owner() const {
   return best;
 }
 
+bool Rig::loss_noticed() const {
+  const SimOwner *owner = serving_owner();
+  return owner && owner->serving() && owner->space().out_count() > 0 && !owner->wants_other_area();
+}
+
+bool Rig::candidate_claimed() const {
+  u32 claimed = 0, active = 0;
+  const media::Geometry &geo = layout_.geometry;
+  for (u32 slot = 0; slot < geo.standby_count; ++slot) {
+    const PoolOffset at = geo.claim_at(0, slot);
+    const Line line = sim_.world().peek(at);
+    if (!sealer_.intact(line, at, 0)) continue;
+    const auto claim = media::from_line<media::ClaimLine>(line);
+    claimed = std::max(claimed, claim.claimed);
+    active = std::max(active, claim.active);
+  }
+  return claimed > active;
+}
+
 bool Rig::owner_lives_on() const {
   MediumView view;
   if (!read_medium(view)) return false;
@@ -183,19 +202,21 @@ void Rig::read_everything(Actor &actor) {
   }
 }
 
-// A device is lost: puts go on, and what they put can be read.
+// A device is lost: puts go on, and what they put can be read. By now its owner has noticed, and
+// the caller has nothing in hand from before.
 void Rig::put_more(Actor &actor) {
   constexpr u64 kPuts = 8, kTries = 60;
   for (u64 i = 1; i <= kPuts && !sim_.failed(); ++i) {
     const u64 key = options_.keys + i;
     int err = -EAGAIN;
-    for (u64 attempt = 0; attempt < kTries && err != 0 && err != -EEXIST; ++attempt) {
+    for (u64 attempt = 0; attempt < kTries && err != 0; ++attempt) {
       if (attempt > 0) actor.env->sleep_ns(kMs);
       err = put(actor, key);
+      if (err == -EIO) sim_.fail("an extent on a lost device is granted");
+      if (err == 0 || err == -EEXIST) err = get(actor, key);
+      if (err == -EIO) sim_.fail("key %llu is published on a lost device", ull(key));
     }
     if (err != 0) sim_.fail("puts do not go on after a device was lost: error %d", err);
-    err = get(actor, key);
-    if (err != 0) sim_.fail("key %llu, put after a device was lost: error %d", ull(key), err);
   }
 }
 

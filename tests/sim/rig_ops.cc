@@ -129,6 +129,13 @@ int Rig::put(Actor &actor, u64 key) {
   const PoolOffset last = payload_at(session, block.address, lines - 1);
   if (!actor.env->mutant(pool::Mutant::kPublishWithoutDrain)) mem.drain_strict(&last, 1);
   if (member.incarnation() != incarnation) return -ESTALE;
+  u64 word = 0;
+  const bool reads_back = !device_gone() || mem.load_word(last, word);
+  if (!reads_back && !actor.env->mutant(pool::Mutant::kUnreadPublished)) {
+    release_block(actor, block.address);
+    member.abort_lost(block);
+    return -EIO;
+  }
   pool::Publication p;
   p.key = key_of(key, actor.ns.epoch);
   p.ns = actor.ns;

@@ -138,19 +138,35 @@ void strike_link(Rig &rig) {
   rig.cut_link(host);
 }
 
-// Where the newest area goes its owner has to live on: nobody else knows what stood there.
+// Where the newest area goes its owner has to live on: nobody else knows what stood there. It may
+// be outbid at that moment.
 void strike_device(Rig &rig) {
   Sim &sim = rig.sim();
   if (rig.device_gone() || !sim.allows(Feature::kDeviceLoss)) return;
   const u32 device = 1 + static_cast<u32>(sim.rng().below(rig.geometry().device_count - 1));
-  if (device < rig.geometry().control_devices) {
-    if (!rig.owner_lives_on()) return;
-    for (const auto &actor : rig.actors()) actor->spared |= actor->standing_by;
+  const bool areas = device < rig.geometry().control_devices;
+  if (areas && sim.rng().chance(500)) {
+    for (u32 i = 0; i < 3'000 && !rig.calm() && !rig.candidate_claimed(); ++i) {
+      sim.sleep_true(10'000);
+    }
+  }
+  if (areas && !rig.owner_lives_on()) return;
+  for (const auto &actor : rig.actors()) actor->spared |= areas && actor->standing_by;
+  if (areas) {
     SIM_MARK("device with areas lost");
   } else {
-    SIM_MARK("device lost");
+    SIM_MARK("device with payload alone lost");
   }
   rig.lose_device(device);
+}
+
+// Not before its owner has noticed, and then that one lives on: of a block that was being written
+// part vanished, and only that owner knows which extents those are in.
+void bring_back_device(Rig &rig) {
+  if (!rig.owner_lives_on() || !rig.loss_noticed()) return;
+  for (const auto &actor : rig.actors()) actor->spared |= actor->standing_by;
+  SIM_MARK("lost device is back");
+  rig.bring_back_device();
 }
 
 void nemesis(Rig &rig, const Storm &storm) {
@@ -170,7 +186,11 @@ void nemesis(Rig &rig, const Storm &storm) {
       continue;
     }
     if (storm.lose_device && sim.rng().chance(500)) {
-      strike_device(rig);
+      if (rig.device_gone()) {
+        bring_back_device(rig);
+      } else {
+        strike_device(rig);
+      }
       continue;
     }
     if (storm.poison_areas && sim.rng().chance(600)) {

@@ -33,6 +33,16 @@ bool device_lost(Env &env, u32 device, u64 end) {
   return !loads(end - media::kPageBytes, line);
 }
 
+// The lines and rings of hosts and members.
+template <PoolEnv Env>
+bool lines_lost(Env &env, const media::Geometry &geo) {
+  return geo.device_count > 1 && device_lost(env, geo.member_at(0).device(), geo.area_offset[0]);
+}
+template <PoolEnv Env>
+bool area_lost(Env &env, const media::Geometry &geo, PoolOffset area) {
+  return geo.device_count > 1 && device_lost(env, area.device(), area.byte() + geo.area_bytes);
+}
+
 // Bit d: device d. A store of one device has nothing left without it: nobody asks.
 template <PoolEnv Env>
 u32 lost_devices(Env &env, const media::Geometry &geo, const media::RegionTable &regions) {

@@ -89,6 +89,7 @@ enum class Mutant : u16 {
   kLostPublished,             // proto 14: what lay on a lost device is hidden
   kLostAreaKept,              // proto 14: an area on a lost device is moved
   kLostRevived,               // proto 14: it is hidden for good, no put brings it back
+  kUnreadPublished,           // proto 14: what cannot be read back is not published
   kBaseRefilled,              // proto 14: of a slot's two areas the base is never filled
   kBaseNotReread,             // proto 14: the base is still the base when its copy is activated
   kCount,

@@ -63,7 +63,7 @@ public:
   // proto 14: whether a change of the pool's size that a member asked for can be made now: it
   // grows, or what is to go is empty.
   bool wants_resize() const {
-    return serving_ && resize_ && resize_->ready && has_other_area();
+    return serving_ && resize_ && resize_->ready && !other_area_lost_;
   }
   // Takes the store over from itself with the other table of regions. As take_over().
   int resize_now();
@@ -72,7 +72,6 @@ public:
   // Takes the store over from itself, out of its mirror, into an area on another device. As
   // take_over().
   int move_area();
-  u32 lost_devices_mask() const { return lost_; }
   // How long ago the last request was served: what the loop around step() rests by.
   u64 idle_ns() const;
   // Takes no further request, and lets a successor know by letting go. The area stays as it is.
@@ -275,7 +274,7 @@ private:
   void take_back_extents();
   bool area_lost() const;
   bool alone_knows();
-  bool has_other_area() const;
+  PoolOffset other_area() const;
   void write_mirror(u32 former);
 
   // members
@@ -351,8 +350,9 @@ private:
   u32 recall_turn_ = 0;
   u32 base_extents_ = 0;  // of the area scanned last
   std::optional<Resize> resize_;
-  u32 lost_ = 0;  // devices, a bit each
+  u32 lost_ = 0, lost_once_ = 0;  // devices, a bit each: now, and at any time since the scan
   bool look_at_devices_ = true;  // at once
+  bool area_lost_ = false, other_area_lost_ = false;
   bool from_mirror_ = false;     // what a take-over copies forward
   OwnerStats stats_;
 };

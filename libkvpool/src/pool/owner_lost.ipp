@@ -20,9 +20,12 @@ bool Owner<Env>::watch_devices() {
   const u32 newly = lost & ~lost_;
   lost_ = lost;
   if (newly != 0) env_.mark("device_lost");
-  if (lost_ & 1u << geo_.member_at(0).device()) return false;
+  area_lost_ = lost_ != 0 && pool::area_lost(env_, geo_, pen_.area());
+  other_area_lost_ = lost_ != 0 && pool::area_lost(env_, geo_, other_area());
+  if (lost_ != 0 && lines_lost(env_, geo_)) return false;
   if (newly != 0) lose_extents();
-  if (space_.out_count() > 0) take_back_extents();
+  lost_once_ |= lost_;
+  if (space_.out_count() > 0 && (lost_once_ & ~lost_) != 0) take_back_extents();
   return true;
 }
 
@@ -99,8 +102,7 @@ void Owner<Env>::take_back_extents() {
 
 template <PoolEnv Env>
 bool Owner<Env>::area_lost() const {
-  if (env_.mutant(Mutant::kLostAreaKept)) return false;
-  return (lost_ & 1u << pen_.area().device()) != 0;
+  return area_lost_ && !env_.mutant(Mutant::kLostAreaKept);
 }
 
 // Outbid, but the area is lost, so nobody can go on from it: only this mirror has what was decided.
@@ -114,12 +116,11 @@ bool Owner<Env>::alone_knows() {
   return lost;
 }
 
-// Whether the area that a take-over of this owner from itself would fill can be written.
+// The area that a take-over of this owner from itself fills.
 template <PoolEnv Env>
-bool Owner<Env>::has_other_area() const {
-  const PoolOffset one = geo_.area_at(standby_, 0), two = geo_.area_at(standby_, 1);
-  const PoolOffset other = pen_.area() == one ? two : one;
-  return (lost_ & 1u << other.device()) == 0;
+PoolOffset Owner<Env>::other_area() const {
+  const PoolOffset one = geo_.area_at(standby_, 0);
+  return pen_.area() == one ? geo_.area_at(standby_, 1) : one;
 }
 
 // What the owner decided stands in its mirror, whole: the area is written from there. Everything

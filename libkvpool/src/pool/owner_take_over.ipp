@@ -35,14 +35,15 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   u8 target = 0;
   if (int lost = pick_area(view, target)) return lost;
   const u32 former = pen_.epoch();
+  look_at_devices_ = true;
+  area_lost_ = other_area_lost_ = false;
   if (from_mirror_ && view.highest_active != former) return -EAGAIN;
   pen_.open(geo_.area_at(standby_slot, target), epoch_);
   int err = 0;
   if (from_mirror_) {
     write_mirror(former);
   } else {
-    lost_ = 0;
-    look_at_devices_ = true;
+    lost_ = lost_once_ = 0;
     err = scan(view, index_groups);
   }
   if (err == -ENOSPC) {
@@ -87,8 +88,7 @@ int Owner<Env>::pick_area(const ClaimView &view, u8 &ret_area) {
   const bool same = env_.mutant(Mutant::kFillActiveArea);
   ret_area = mine.active != 0 && (mine.area == 0) != same ? 1 : 0;
   const auto lost = [this](u8 area) {
-    const u32 device = geo_.area_at(standby_, area).device();
-    return geo_.device_count > 1 && device_lost(env_, device, 0);
+    return pool::area_lost(env_, geo_, geo_.area_at(standby_, area));
   };
   if (!lost(ret_area)) return 0;
   ret_area ^= 1;
@@ -104,8 +104,8 @@ template <PoolEnv Env>
 int Owner<Env>::look_before_claim(const ClaimView &view) {
   if (geo_.device_count == 1 || view.highest_active == 0) return 0;
   const PoolOffset base = geo_.area_at(view.active_slot, view.active.area);
-  if (device_lost(env_, geo_.member_at(0).device(), 0)) return -EIO;
-  if (!from_mirror_ && device_lost(env_, base.device(), 0)) return -EIO;
+  if (lines_lost(env_, geo_)) return -EIO;
+  if (!from_mirror_ && pool::area_lost(env_, geo_, base)) return -EIO;
   u8 area = 0;
   return pick_area(view, area);
 }
@@ -122,7 +122,7 @@ bool Owner<Env>::area_reads_back() {
 
 template <PoolEnv Env>
 bool Owner<Env>::wants_larger_index() const {
-  return serving_ && has_other_area() && index_.groups() < geo_.index_groups_max &&
+  return serving_ && !other_area_lost_ && index_.groups() < geo_.index_groups_max &&
          crowded_ >= crowded_enough_ && crowded_ * kCrowdedShare > version_number_;
 }
 

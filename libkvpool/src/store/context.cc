@@ -680,6 +680,11 @@ u32 Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_
   }
 }
 
+// proto 14: where the lines of all members stand.
+bool Context::first_device_lost() {
+  return pool::lines_lost(*env_, geometry_);
+}
+
 int Context::explain(int err, std::string *why) {
   if (err >= 0) return err;
   if (options_.read_only && err == -ESTALE && !member_->claims().read().gone) {
@@ -699,11 +704,7 @@ int Context::explain(int err, std::string *why) {
       return fail(why, -ENOTCONN, address_ + ": this member lost its lease and is joining anew");
     case -EAGAIN:
     case -ETIMEDOUT:
-      if (geometry_.device_count > 1 &&
-          pool::device_lost(*env_, geometry_.member_at(0).device(), 0)) {
-        return fail(why, -EIO, address_ + ": the first device of this store cannot be read, where "
-                                          "the lines of all members stand");
-      }
+      if (first_device_lost()) return fail(why, -EIO, address_ + ": " + kFirstDeviceLost);
       if (owner_state() == 0) {
         return fail(why, -EAGAIN, address_ + ": no owner serves this store; `kvpool serve " +
                                       address_ + "` starts one");

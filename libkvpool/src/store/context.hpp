@@ -101,6 +101,9 @@ private:
   std::vector<std::unique_ptr<Scratch>> free_;
 };
 
+inline constexpr const char *kFirstDeviceLost =
+    "the first device of this store cannot be read, where the lines of all members stand";
+
 class Context {
 public:
   using Member = pool::Member<ProcessEnv>;
@@ -155,6 +158,8 @@ public:
   // Whether a block of so many bytes fits this store at all. 0, -EMSGSIZE.
   int check_room(u64 payload_bytes, std::string *why);
 
+  // proto 14: nobody can ask, nor serve.
+  bool first_device_lost();
   // What a failing call should say: turns the pool's errors into those of the API, with the reason.
   // `waited`: the call ran to its deadline.
   int explain(int err, std::string *why);

@@ -279,6 +279,7 @@ private:
     }
     u32 lost = 0;
     if (!env_.mutant(pool::Mutant::kPublishWithoutDrain)) lost = drain_touched(scratch);
+    if (env_.mutant(pool::Mutant::kUnreadPublished)) lost = 0;
     if (lost != 0) ready = drop_lost(blocks, lost, publications, which, ready);
     // proto 7: the step between drain and publish asks whether this member may still write.
     if (!member_.alive()) err = -ESTALE;
