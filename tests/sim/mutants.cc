@@ -114,7 +114,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kDoubtDoneTwice, "doubt-done-twice", "12",
      "a doubt that took effect does not take effect again", "crash:doubt@11"},
     {pool::Mutant::kForeignExtentKept, "foreign-extent-kept", "8",
-     "what the map gives to another leaves the hand", "handover,doubt,owner-faults,rivals"},
+     "what the map gives to another leaves the hand", "doubt@2180,handover"},
     {pool::Mutant::kSlotReuseUnseen, "slot-reuse-unseen", "6",
      "a newer incarnation proves the earlier ones QUIET", "all-faults,member-faults"},
     {pool::Mutant::kQuietAtOnce, "quiet-at-once", "6",
