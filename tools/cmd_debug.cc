@@ -63,8 +63,8 @@ int parse(const Args &args) {
 
 // A member of a group of two, its rank being --seed. It does what it reads from stdin, a line each,
 // and answers with a line each: "reserve KEY" (128 KiB in two shards; prints the ticket), "write
-// TICKET" (its shard of it), "publish TICKET", "pending KEY", "pin KEY", "put KEY". Ends with
-// stdin.
+// TICKET" (its shard of it), "publish TICKET", "pending KEY", "pin KEY", "put KEY", "get KEY". Ends
+// with stdin.
 class Holder {
 public:
   Holder(const std::string &address, std::uint32_t rank) : rank_(rank), bytes_(131072, 'h') {
@@ -122,6 +122,11 @@ private:
     checked(kvpool_key_wrap(ns_.get(), rest.data(), rest.size(), &key), ctx_.get(), rest);
     if (word == "pending") return kvpool_pending(ns_.get(), &key, 1, 600'000);
     if (word == "put") return kvpool_put(ns_.get(), &key, bytes_.data(), bytes_.size(), 0);
+    if (word == "get") {
+      std::string got(bytes_.size(), 0);
+      const int result = kvpool_get(ns_.get(), &key, got.data(), got.size(), 0);
+      return result == 1 && got != bytes_ ? -EILSEQ : result;
+    }
     if (word == "pin") {
       kvpool_pin_opts pin = KVPOOL_OPTS(kvpool_pin_opts);
       pin.ttl_ms = 600'000;

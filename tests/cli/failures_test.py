@@ -475,6 +475,79 @@ class Failures(Case):
         at.do("format", store)
         self.assertTrue(self.json("check", store)["data"]["clean"])
 
+    @section("One of several files is truncated")
+    def test_device_lost(self, at):
+        store = f"file:{self.folder / 'one'},{self.folder / 'two'}"
+        self.good("format", store, "--size", "64MiB", "--lease-ms", str(int(LEASE * 1000)))
+        owner = self.serve(store)
+        standby = self.serve(store)
+        member = Member(self, store)
+        follower = subprocess.Popen([str(KVPOOL), "events", store, "--follow"], text=True, stdout=subprocess.PIPE)
+        self.children.append(follower)
+        keys = [f"k{i}" for i in range(64)]
+        for key in keys:
+            self.assertEqual(member.say("put", key)[1], 1)
+        two = self.folder / "two"
+        stood = two.read_bytes()
+        os.truncate(two, 2 << 20)
+
+        def settled():
+            got = [member.say("get", key)[1] for key in keys]
+            self.assertTrue(set(got) <= {0, 1, -5, -11}, got)
+            return set(got) == {0, 1}
+        self.until(settled)
+        kept = [key for key in keys if member.say("get", key)[1] == 1]
+        for i in range(64):
+            _, result, text = member.say("put", f"new{i}")
+            self.assertEqual(result, 1, text)
+            self.assertEqual(member.say("get", f"new{i}")[1], 1)
+        for command in ("info", "stat", "check"):
+            at.hear(self.bad(command, store, code=4))
+        time.sleep(0.2)
+        self.kill(follower)
+        at.output += follower.stdout.read()
+        self.kill(owner)  # the other one has what is left, and goes on with it
+        self.until(lambda: member.say("put", "later")[1] in (0, 1))
+        for key in kept:
+            self.assertEqual(member.say("get", key)[1], 1, key)
+        with open(two, "r+b") as file:  # from a copy, its identity last
+            os.truncate(two, len(stood))
+            file.seek(4096)
+            file.write(stood[4096:])
+            file.flush()
+            file.seek(0)
+            file.write(stood[:4096])
+        self.until(lambda: run("stat", store).returncode == 0)
+        got = {key: member.say("get", key)[1] for key in keys}
+        self.assertEqual([key for key in keys if got[key] == 1], kept)
+        for i in range(64):
+            self.assertEqual(member.say("put", f"back{i}")[1], 1)
+        self.good("get", kept[0], "--pool", store)
+        self.kill(standby)
+        self.kill(member.child)
+        at.do("format", store)
+        self.assertTrue(self.json("check", store)["data"]["clean"])
+
+    @section("The first of several files is truncated")
+    def test_first_device_lost(self, at):
+        store = f"file:{self.folder / 'one'},{self.folder / 'two'}"
+        self.good("format", store, "--size", "64MiB", "--lease-ms", str(int(LEASE * 1000)))
+        owner = self.serve(store)
+        member = Member(self, store)
+        self.assertEqual(member.say("put", "a")[1], 1)
+        os.truncate(self.folder / "one", 0)
+        _, result, text = member.say("put", "b")
+        if result > 0:  # a moment before it was noticed
+            _, result, text = member.say("put", "c")
+        self.assertLess(result, 0)
+        at.output += text + "\n"
+        for command in ("info", "stat", "check"):
+            at.hear(self.bad(command, store, code=1))
+        self.kill(owner)
+        self.kill(member.child)
+        at.do("format", store)
+        self.assertTrue(self.json("check", store)["data"]["clean"])
+
     @section("Full file system")
     def test_full_file_system(self, at):
         mount = self.folder / "tiny"

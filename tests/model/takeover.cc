@@ -18,6 +18,8 @@ public:
   struct Rules {
     bool two_records = true;
     bool two_areas = true;
+    bool base_kept = true;
+    bool base_reread = true;
     bool highest_base = true;
     bool base_from_any_slot = true;
     bool candidate_stops_at_unreadable = true;
@@ -66,6 +68,10 @@ public:
        "claiming changes only `claimed`; `active` is never cleared"},
       {"one-area", &Rules::two_areas, "7",
        "a candidate fills the area its own `active` does not name"},
+      {"base-refilled", &Rules::base_kept, "14",
+       "the area that a slot's own `active` names is filled only if it is not the base"},
+      {"base-not-reread", &Rules::base_reread, "14",
+       "a candidate whose base is not the highest `active` any more does not activate"},
       {"first-active", &Rules::highest_base, "7", "the base is the highest `active` in any line"},
       {"own-base-only", &Rules::base_from_any_slot, "7", "the base may be another slot's"},
       {"candidate-skips-unreadable", &Rules::candidate_stops_at_unreadable, "7",
@@ -82,7 +88,14 @@ public:
                                            "a re-claim serves",      "a candidate stopped",
                                            "claims were unreadable", "crash"};
 
-  Takeover(const Rules &rules, Mode mode) : rules_(rules), long_(mode == Mode::kLong) {}
+  // A device is lost, so slots fill their older areas, and who copies one looks at the base again.
+  // That look makes up for four other rules: they are missed only where no device is lost and it is
+  // not made. It takes three candidates to miss the look itself.
+  Takeover(const Rules &rules, Mode mode)
+      : rules_(rules),
+        three_(mode == Mode::kLong || !rules.base_reread),
+        device_lost_(rules.highest_base && rules.base_from_any_slot && rules.stop_at_higher &&
+                     rules.candidate_stops_at_unreadable) {}
 
   State initial() const {
     State s{};
@@ -158,13 +171,21 @@ public:
 private:
   static uint8_t epoch(int counter, int slot) { return static_cast<uint8_t>(counter * 4 + slot); }
 
-  int slots() const { return long_ ? 3 : 2; }
+  int slots() const { return three_ ? 3 : 2; }
   int counter_max() const { return 4; }
 
   uint8_t highest_claim(const State &s) const {
     uint8_t highest = 0;
     for (int slot = 0; slot < slots(); slot++) {
       highest = std::max(highest, s.line[slot].claimed);
+    }
+    return highest;
+  }
+
+  uint8_t highest_active(const State &s) const {
+    uint8_t highest = 0;
+    for (int slot = 0; slot < slots(); slot++) {
+      highest = std::max(highest, s.line[slot].active);
     }
     return highest;
   }
@@ -202,20 +223,28 @@ private:
         }
         n.owner[slot].step = kCopy;
         emit(n, "S scans the base");
+        // the other area lies on a device that is lost: what was outbid by an activation will do
+        const bool is_base = own.active == o.base && rules_.base_kept;
+        if (device_lost_ && own.active != 0 && !is_base) {
+          n.owner[slot].area = own.area;
+          emit(n, "S scans the base, and fills its older area");
+        }
         break;
       }
       case kCopy:
         n.area[o.area] = o.value;
         n.seed[o.area] = o.epoch;
         n.owner[slot].value = n.owner[slot].next = 0;
-        n.owner[slot].base = n.owner[slot].base_area = 0;
+        n.owner[slot].base_area = 0;
         n.owner[slot].step = kReread;
         emit(n, "S copies forward");
         break;
-      case kReread:  // once, all lines; a higher claim stops it
-        if (o.epoch < highest_claim(s) && rules_.stop_at_higher) {
+      case kReread:  // once, all lines; a higher claim stops it, and so does another base
+        if ((o.epoch < highest_claim(s) && rules_.stop_at_higher) ||
+            (o.base != highest_active(s) && rules_.base_reread && device_lost_)) {
           stop(n, slot);
         } else {
+          n.owner[slot].base = 0;
           n.owner[slot].step = kActivate;
         }
         emit(n, "S rereads the claims");
@@ -326,7 +355,7 @@ private:
   }
 
   const Rules rules_;
-  const bool long_;
+  const bool three_, device_lost_;
 };
 
 }  // namespace

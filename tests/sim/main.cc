@@ -75,6 +75,8 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "doubt_of_unknown_clear",
                                            "shrink_forgotten",
                                            "run_release_cut_short",
+                                           "older_area_filled",
+                                           "outbid_owner_knows_alone",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

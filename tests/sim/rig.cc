@@ -106,6 +106,10 @@ void Rig::format() {
       poke(geo.claim_at(copy, slot), media::to_line(claim), 0);
     }
   }
+  for (u32 d = geo.control_devices; d < geo.device_count; ++d) {
+    const auto identity = media::make_identity(geo, d, geo.state);
+    sim_.world().poke(PoolOffset(d, 0), media::Sealer::sealed_identity(identity));
+  }
   const PoolOffset area = geo.area_at(0, 0);
   Line regions[media::kRegionTableLines];
   media::encode_regions(layout_.regions, regions);
@@ -214,7 +218,7 @@ void Rig::watch_owner(Actor &actor) {
     const bool gone = other.incarnation != incarnation ||
                       other.state == static_cast<u8>(media::MemberState::kLeft);
     const bool still = gone || actor.env->now_ns() - seen > u64{options_.lease_ms} * kMs;
-    const bool rash = !settling_ && sim_.allows(Feature::kPause) &&
+    const bool rash = !settling_ && !device_back_ && sim_.allows(Feature::kPause) &&
                       sim_.rng().chance(options_.rash_permille);
     if (still || rash) {
       if (rash && !still) SIM_MARK("rival suspects a living owner");
@@ -237,6 +241,12 @@ void Rig::serve(Actor &actor) {
       sim_.note("op enlarge index", owner.epoch(), static_cast<u64>(err));
       if (err != 0) break;
       SIM_MARK("index enlarged");
+    }
+    if (owner.wants_other_area()) {
+      const int err = owner.move_area();
+      sim_.note("op move area", owner.epoch(), static_cast<u64>(err));
+      if (err != 0) break;
+      SIM_MARK("area moved off a lost device");
     }
     if (owner.wants_resize()) {
       const int err = owner.resize_now();
@@ -299,7 +309,7 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
             serve(actor);
           } else if (err == -ESTALE) {
             if (actor.member->rejoin() == 0) renewed(actor, sim_.now());
-          } else if (err != -EAGAIN && err != -EUCLEAN) {
+          } else if (err != -EAGAIN && err != -EUCLEAN && !(err == -EIO && device_gone())) {
             sim_.fail("%s cannot take over: error %d", actor.name.c_str(), err);
           }
           actor.env->sleep_ns(sim_.rng().below(5 * kMs));
@@ -428,6 +438,18 @@ void Rig::cut_link(u32 host) {
     actor->doomed = actor->cut_off = true;
   }
   sim_.world().set_link(host, false);
+}
+
+void Rig::lose_device(u32 device) {
+  sim_.note("op lose device", device);
+  lost_device_ = device;
+  sim_.world().lose_device(device);
+}
+
+void Rig::bring_back_device() {
+  sim_.note("op bring back device", lost_device_);
+  device_back_ = true;
+  sim_.world().bring_back_device(lost_device_);
 }
 
 bool Rig::run(Time until, u64 steps_max) {

@@ -97,6 +97,7 @@ struct Actor {
   bool doomed = false;       // killed, or about to be
   bool fell = false;         // killed in the middle of a payload, and not started again yet
   bool cut_off = false;      // its host has lost its link
+  bool spared = false;       // nothing happens to it any more
   u64 group = 0;
   u32 rank = 0;
   bool disturbed = false;    // killed, or lost its lease, at some time
@@ -162,8 +163,18 @@ public:
   void expect_media_faults() { media_faults_ = true; }
   // Whoever lives there reads nothing and writes nothing from now on.
   void cut_link(u32 host);
+  // Loads from it fail from now on, stores vanish; not device 0, where the lines of members are.
+  void lose_device(u32 device);
+  bool device_gone() const { return lost_device_ != kNoDevice; }
+  // It can be read again, with what stood on it; no owner is suspected without a reason any more.
+  void bring_back_device();
+  // Whether the serving owner knows of the loss, and has done what follows from it.
+  bool loss_noticed() const;
+  bool candidate_claimed() const;
   void expect_evictions() { owners_stats_lost_ = true; }
   SimOwner *serving_owner() const;
+  // Whether the owner of the highest active claim serves, and nothing is about to end it.
+  bool owner_lives_on() const;
   // A line of the active area goes bad: of the namespace table, the extent map or the index.
   void poison_area();
   const media::Geometry &geometry() const { return layout_.geometry; }
@@ -180,6 +191,7 @@ private:
   void refresh_namespace(Actor &actor);
   void closer(Actor &actor);
   void read_everything(Actor &actor);
+  void put_more(Actor &actor);
   u32 owners_serving() const;
   struct MediumView {
     u32 epoch = 0;
@@ -226,6 +238,10 @@ private:
   u32 falls_ = 0;
   bool owners_stats_lost_ = false;    // an earlier owner evicted, or is gone with its counts
   bool media_faults_ = false;
+  static constexpr u32 kNoDevice = ~u32{0};
+  u32 lost_device_ = kNoDevice;
+  bool device_back_ = false;
+  std::map<u64, u32> device_of_;      // of each nonce's payload
   bool settling_ = false;             // the work is done: no owner is suspected without a reason
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do
 };

@@ -24,6 +24,35 @@ SimOwner *Rig::serving_owner() const {
   return best;
 }
 
+bool Rig::loss_noticed() const {
+  const SimOwner *owner = serving_owner();
+  return owner && owner->serving() && owner->space().out_count() > 0 && !owner->wants_other_area();
+}
+
+bool Rig::candidate_claimed() const {
+  u32 claimed = 0, active = 0;
+  const media::Geometry &geo = layout_.geometry;
+  for (u32 slot = 0; slot < geo.standby_count; ++slot) {
+    const PoolOffset at = geo.claim_at(0, slot);
+    const Line line = sim_.world().peek(at);
+    if (!sealer_.intact(line, at, 0)) continue;
+    const auto claim = media::from_line<media::ClaimLine>(line);
+    claimed = std::max(claimed, claim.claimed);
+    active = std::max(active, claim.active);
+  }
+  return claimed > active;
+}
+
+bool Rig::owner_lives_on() const {
+  MediumView view;
+  if (!read_medium(view)) return false;
+  for (const auto &actor : actors_) {
+    if (!actor->serving || actor->doomed || !sim_.alive(actor->process)) continue;
+    if (actor->owner->epoch() == view.epoch) return actor->owner->serving();
+  }
+  return false;
+}
+
 void Rig::poison_area() {
   MediumView view;
   if (!read_medium(view)) return;
@@ -130,6 +159,8 @@ void Rig::check_kept(u64 key, Time before, bool accepted) {
     if (w.nonce == 0 || w.key != key || (accepted ? w.accepted : w.ended) > before) continue;
     const auto by = writer_of_.find(w.nonce);
     if (by == writer_of_.end()) continue;
+    const auto on = device_of_.find(w.nonce);
+    if (device_gone() && (on == device_of_.end() || on->second == lost_device_)) continue;
     // What its publisher knew to count stays, whatever became of the publisher.
     const bool there = !by->second->disturbed && sim_.alive(by->second->process);
     if (!there && w.accepted > before) continue;
@@ -168,6 +199,24 @@ void Rig::read_everything(Actor &actor) {
   // Where lines went bad a whole namespace may be out of reach, until its blocks are evicted.
   if (published != hits && !media_faults_) {
     sim_.fail("%llu entries are published, %llu keys are hits", ull(published), ull(hits));
+  }
+}
+
+// A device is lost: puts go on, and what they put can be read. By now its owner has noticed, and
+// the caller has nothing in hand from before.
+void Rig::put_more(Actor &actor) {
+  constexpr u64 kPuts = 8, kTries = 60;
+  for (u64 i = 1; i <= kPuts && !sim_.failed(); ++i) {
+    const u64 key = options_.keys + i;
+    int err = -EAGAIN;
+    for (u64 attempt = 0; attempt < kTries && err != 0; ++attempt) {
+      if (attempt > 0) actor.env->sleep_ns(kMs);
+      err = put(actor, key);
+      if (err == -EIO) sim_.fail("an extent on a lost device is granted");
+      if (err == 0 || err == -EEXIST) err = get(actor, key);
+      if (err == -EIO) sim_.fail("key %llu is published on a lost device", ull(key));
+    }
+    if (err != 0) sim_.fail("puts do not go on after a device was lost: error %d", err);
   }
 }
 
@@ -234,6 +283,7 @@ void Rig::closer(Actor &actor) {
   while (pinned() != 0 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);
   if (pinned() != 0) sim_.fail("%llu blocks are pinned by nobody", ull(pinned()));
   read_everything(actor);
+  if (device_gone()) put_more(actor);
   start = sim_.now();
   while (owners_serving() > 1 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);
   if (owners_serving() > 1) sim_.fail("%u owners go on serving", owners_serving());

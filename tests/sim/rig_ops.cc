@@ -129,6 +129,13 @@ int Rig::put(Actor &actor, u64 key) {
   const PoolOffset last = payload_at(session, block.address, lines - 1);
   if (!actor.env->mutant(pool::Mutant::kPublishWithoutDrain)) mem.drain_strict(&last, 1);
   if (member.incarnation() != incarnation) return -ESTALE;
+  u64 word = 0;
+  const bool reads_back = !device_gone() || mem.load_word(last, word);
+  if (!reads_back && !actor.env->mutant(pool::Mutant::kUnreadPublished)) {
+    release_block(actor, block.address);
+    member.abort_lost(block);
+    return -EIO;
+  }
   pool::Publication p;
   p.key = key_of(key, actor.ns.epoch);
   p.ns = actor.ns;
@@ -139,6 +146,7 @@ int Rig::put(Actor &actor, u64 key) {
   sim_.note("op publish", key, nonce);
   history_.begin(key, nonce, actor.ns.epoch, sim_.now());
   writer_of_[nonce] = &actor;
+  device_of_[nonce] = last.device();
   err = member.publish(&p, 1, deadline);
   sim_.note("op published", nonce, static_cast<u64>(p.result));
   if (p.result == 0) {
@@ -165,8 +173,10 @@ int Rig::get(Actor &actor, u64 key) {
   if (err) return err;
   if (hit.presence != pool::Presence::kHit) {
     // Not asked at once: an owner counts an eviction just after it wrote it.
+    // From the loss of an area's device until its owner has moved it nothing is found there.
+    const bool adrift = actor.member->session()->area.device() == lost_device_;
     const bool missed = hit.presence == pool::Presence::kMiss;
-    if (missed) {
+    if (missed && !adrift) {
       actor.env->sleep_ns(500'000);
       check_kept(key, begun, takeovers_ > 1);
     }

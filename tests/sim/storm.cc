@@ -30,7 +30,7 @@ struct Storm {
   bool poison_areas = false;
   bool crash_at_marks = false;  // an owner's host loses power a few verbs after a critical step
   bool cut_links = false;       // a host reads and writes nothing any more
-  bool lose_device = false;     // one that holds nothing but payload
+  bool lose_device = false;     // one of those without the lines of members
   u64 resizes = 0;              // a member makes the pool larger and smaller so often
   u32 strikes = 3;
 };
@@ -54,6 +54,7 @@ void strike(Rig &rig, const Storm &storm) {
   auto &actors = rig.actors();
   Actor &victim = *actors[sim.rng().below(actors.size())];
   if (!sim.alive(victim.process) || victim.doomed || victim.name == "inspector") return;
+  if (victim.spared) return;
   u32 owners = 0;
   for (const auto &actor : actors) {
     owners += actor->standing_by && sim.alive(actor->process) && !actor->doomed;
@@ -137,13 +138,35 @@ void strike_link(Rig &rig) {
   rig.cut_link(host);
 }
 
+// Where the newest area goes its owner has to live on: nobody else knows what stood there. It may
+// be outbid at that moment.
 void strike_device(Rig &rig) {
-  const u32 last = rig.geometry().device_count - 1u;
-  if (last < rig.geometry().control_devices) return;  // the lines of the store are there
-  SIM_MARK("device lost");
-  rig.expect_media_faults();
-  rig.sim().note("op lose device", last);
-  rig.sim().world().lose_device(last);
+  Sim &sim = rig.sim();
+  if (rig.device_gone() || !sim.allows(Feature::kDeviceLoss)) return;
+  const u32 device = 1 + static_cast<u32>(sim.rng().below(rig.geometry().device_count - 1));
+  const bool areas = device < rig.geometry().control_devices;
+  if (areas && sim.rng().chance(500)) {
+    for (u32 i = 0; i < 3'000 && !rig.calm() && !rig.candidate_claimed(); ++i) {
+      sim.sleep_true(10'000);
+    }
+  }
+  if (areas && !rig.owner_lives_on()) return;
+  for (const auto &actor : rig.actors()) actor->spared |= areas && actor->standing_by;
+  if (areas) {
+    SIM_MARK("device with areas lost");
+  } else {
+    SIM_MARK("device with payload alone lost");
+  }
+  rig.lose_device(device);
+}
+
+// Not before its owner has noticed, and then that one lives on: of a block that was being written
+// part vanished, and only that owner knows which extents those are in.
+void bring_back_device(Rig &rig) {
+  if (!rig.owner_lives_on() || !rig.loss_noticed()) return;
+  for (const auto &actor : rig.actors()) actor->spared |= actor->standing_by;
+  SIM_MARK("lost device is back");
+  rig.bring_back_device();
 }
 
 void nemesis(Rig &rig, const Storm &storm) {
@@ -163,7 +186,11 @@ void nemesis(Rig &rig, const Storm &storm) {
       continue;
     }
     if (storm.lose_device && sim.rng().chance(500)) {
-      strike_device(rig);
+      if (rig.device_gone()) {
+        bring_back_device(rig);
+      } else {
+        strike_device(rig);
+      }
       continue;
     }
     if (storm.poison_areas && sim.rng().chance(600)) {
@@ -548,11 +575,47 @@ void link_storm(Sim &sim) {
                   .members = 4, .ops = 20, .standbys = 1, .cut_links = true, .strikes = 4});
 }
 
-// A device that holds nothing but payload is lost: its blocks are errors, never wrong bytes.
+// A device is lost: the others' blocks stay, its own are errors, then misses, never wrong bytes;
+// puts go on. It may be the one with the area of the owner.
 void device_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.devices = 3, .extents = 6, .lease_ms = 10, .grace_us = 500, .keys = 16,
-                          .put = 50, .get = 35, .remove = 5, .pin = 5, .idle = 5},
-                  .members = 3, .ops = 20, .standbys = 1, .kill_owner = true, .lose_device = true,
+  run_storm(sim, {.rig = {.devices = 3,
+                          .extents = 6,
+                          .lease_ms = 10,
+                          .grace_us = 500,
+                          .keys = 16,
+                          .rash_permille = 80,
+                          .put = 50,
+                          .get = 35,
+                          .remove = 5,
+                          .pin = 5,
+                          .idle = 5},
+                  .members = 3,
+                  .ops = 20,
+                  .standbys = 1,
+                  .kill_owner = true,
+                  .lose_device = true,
+                  .strikes = 4});
+}
+
+// The same with whole blocks through store::put, whose writers read back what they wrote.
+void device_store_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.devices = 3,
+                          .extents = 6,
+                          .block_bytes = 64 << 10,
+                          .store_bytes = 64 << 10,
+                          .lease_ms = 20,
+                          .grace_us = 500,
+                          .keys = 12,
+                          .rash_permille = 60,
+                          .put = 55,
+                          .get = 35,
+                          .remove = 5,
+                          .idle = 5},
+                  .members = 3,
+                  .ops = 16,
+                  .standbys = 1,
+                  .kill_owner = true,
+                  .lose_device = true,
                   .strikes = 4});
 }
 
@@ -596,7 +659,8 @@ constexpr Scenario kStorms[] = {
     {"store-zombie", "writers stop in the middle of a block", store_zombie_storm, 2},
     {"groups", "a group writes blocks in shards, its members die or stop", group_storm, 3},
     {"links", "hosts lose their links", link_storm, 3},
-    {"device", "a device with nothing but payload is lost", device_storm, 1},
+    {"device", "a device is lost, with payload or with areas of owners too", device_storm, 4},
+    {"device-store", "the same, blocks go through store::put and get", device_store_storm, 1},
     {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
 };
 

@@ -659,6 +659,10 @@ void World::set_link(u32 host, bool up) {
   h.link_up = up;
 }
 
+void World::bring_back_device(u32 device) {
+  devices_[device].lost = false;
+}
+
 void World::lose_device(u32 device) {
   devices_[device].lost = true;
 }

@@ -81,6 +81,7 @@ public:
   void crash_host_keeping(u32 host, u64 way, u64 bound);
   void set_poison(PoolOffset off);
   void set_link(u32 host, bool up);
+  void bring_back_device(u32 device);  // with what stood there
   void lose_device(u32 device);   // every load fails from now on, stores vanish
   void settle_all();              // everything buffered or dirty reaches the medium (end of a run)
 

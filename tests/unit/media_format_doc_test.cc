@@ -218,7 +218,7 @@ const Field kFields[] = {
     KVPOOL_FIELD(RemoveBody, key),
     KVPOOL_FIELD(RemoveBody, version),
     KVPOOL_FIELD(ReturnBody, extent),
-    KVPOOL_FIELD(ReturnBody, reserved),
+    KVPOOL_FIELD(ReturnBody, flags),
     KVPOOL_FIELD(PinBody, key),
     KVPOOL_FIELD(PinBody, ttl_ms),
     KVPOOL_FIELD(PinBody, reserved),

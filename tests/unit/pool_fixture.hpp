@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <ctime>
@@ -101,12 +102,18 @@ public:
   // `room`: bytes of the device; those behind `bytes` are for a store that grows.
   explicit TestStore(media::FormatOptions options = {}, u64 bytes = u64{64} << 20, u64 room = 0)
       : bytes_(std::max(bytes, room)) {
-    void *p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    cr_assert_neq(p, MAP_FAILED);
-    const DeviceMapping device{static_cast<std::byte *>(p), bytes_};
-    memory_ = std::make_unique<X86Memory>(std::span(&device, 1));
-    options.device_bytes[0] = bytes;
-    options.device_count = 1;
+    options.device_count = std::max<u32>(1, options.device_count);
+    for (u32 d = 0; d < options.device_count; ++d) {
+      const int fd = memfd_create("pool", MFD_CLOEXEC);
+      cr_assert_geq(fd, 0);
+      cr_assert_eq(ftruncate(fd, static_cast<off_t>(bytes_)), 0);
+      void *p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      cr_assert_neq(p, MAP_FAILED);
+      files_.push_back(fd);
+      devices_.push_back({static_cast<std::byte *>(p), bytes_});
+      options.device_bytes[d] = bytes;
+    }
+    memory_ = std::make_unique<X86Memory>(devices_);
     if (options.lease_ms == 0) options.lease_ms = 1000;
     if (options.grace_us == 0) options.grace_us = 1000;
     std::string why;
@@ -117,9 +124,28 @@ public:
     layout_.geometry.state = media::StoreState::kReady;
     TestEnv env(*memory_, locks_, 1);
     store::format_store(env, store::FormatWork{layout_.geometry, layout_.regions, false});
-    base_ = p;
   }
-  ~TestStore() { munmap(base_, bytes_); }
+  ~TestStore() {
+    for (const DeviceMapping &device : devices_) munmap(device.base, device.bytes);
+    for (int fd : files_) close(fd);
+  }
+
+  // Every load of the device faults from here on, and what is stored there is gone.
+  void lose_device(u32 d) { cr_assert_eq(ftruncate(files_[d], 0), 0); }
+  std::vector<std::byte> copy_device(u32 d) const {
+    return {devices_[d].base, devices_[d].base + bytes_};
+  }
+  // It is there again, with what stood on it when the copy was made.
+  void bring_back(u32 d, const std::vector<std::byte> &copy) {
+    const int fd = files_[d];
+    cr_assert_eq(ftruncate(fd, static_cast<off_t>(bytes_)), 0);
+    // The first page last: a device is there again once its identity is.
+    for (u64 at : {u64{4096}, u64{0}}) {
+      const u64 n = at == 0 ? 4096 : bytes_ - at;
+      cr_assert_eq(pwrite(fd, copy.data() + at, n, static_cast<off_t>(at)),
+                   static_cast<ssize_t>(n));
+    }
+  }
 
   std::unique_ptr<TestEnv> process(u32 number) {
     return std::make_unique<TestEnv>(*memory_, locks_, number);
@@ -131,7 +157,8 @@ public:
 
 private:
   u64 bytes_;
-  void *base_;
+  std::vector<int> files_;
+  std::vector<DeviceMapping> devices_;
   media::Layout layout_;
   LockTable locks_;
   std::unique_ptr<X86Memory> memory_;
@@ -150,6 +177,7 @@ public:
     thread_ = std::thread([this] {
       while (!stop_ && owner_->step() >= 0) {
         if (owner_->wants_resize() && owner_->resize_now() != 0) break;
+        if (owner_->wants_other_area() && owner_->move_area() != 0) break;
         if (owner_->wants_larger_index() && owner_->enlarge_index() != 0) break;
         if (const u64 idle = owner_->idle_ns(); idle > 50'000) {
           env_->sleep_ns(std::min<u64>(idle / 4, 200'000));

@@ -151,6 +151,9 @@ int put_result(kvpool_ns *ns, const store::PutBlock &block, int err, std::string
     case BlockStatus::kBypassed: return ns->ctx->context->explain(-EPERM, why);
     case BlockStatus::kDoubt:
       if (err == -ESTALE) return ns->ctx->context->explain(err, why);
+      if (ns->ctx->context->first_device_lost()) {
+        return options_error(why, -EINPROGRESS, store::kFirstDeviceLost);
+      }
       return options_error(why, -EINPROGRESS, "put: sent, but no answer could be accepted in time");
     case BlockStatus::kStale:
       return options_error(why, -EKEYREVOKED,

@@ -416,8 +416,9 @@ struct RemoveBody {
 };
 struct ReturnBody {
   u32 extent;
-  u32 reserved;
+  u32 flags;
 };
+inline constexpr u32 kReturnUnreadable = 1;  // it cannot be read: look at its devices (proto 14)
 struct PinBody {
   u64 key[4];
   u32 ttl_ms;

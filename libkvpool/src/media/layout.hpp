@@ -102,6 +102,15 @@ struct RegionTable {
   constexpr PoolOffset strip_line_at(u64 address) const {
     return strip_line(extent_of(address), byte_of(address) / kStripLineCovers);
   }
+  // Devices that the bytes from `address` on lie on, a bit each; those in use only.
+  constexpr u32 devices_of(u64 address, u64 bytes) const {
+    u32 devices = 0;
+    for (u64 at = address; at < address + bytes; at += contiguous_bytes(at)) {
+      const PoolOffset place = data_at(at);
+      if (place != kNoOffset) devices |= 1u << place.device();
+    }
+    return devices;
+  }
   // Bytes from `address` on that lie on one device without a break.
   static constexpr u64 contiguous_bytes(u64 address) {
     return kStripeBytes - address % kStripeBytes;

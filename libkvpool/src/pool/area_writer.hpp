@@ -4,6 +4,8 @@
 // owner's thread.
 #pragma once
 
+#include <utility>
+
 #include "media/layout.hpp"
 #include "media/seal.hpp"
 #include "pool/env.hpp"
@@ -20,6 +22,7 @@ public:
     area_ = area;
     epoch_ = epoch;
     last_ = kNoOffset;
+    failed_ = false;
   }
   PoolOffset area() const { return area_; }
   u32 epoch() const { return epoch_; }
@@ -80,8 +83,12 @@ public:
   void drain_strict() {
     if (!dirty()) return;
     env_.memory().drain_strict(&last_, 1);
+    u64 word = 0;
+    failed_ |= !env_.memory().load_word(last_, word);  // what the drain has just read back
     last_ = kNoOffset;
   }
+  // Whether a drain could not read back what was written, since this was asked last.
+  bool take_failed() { return std::exchange(failed_, false); }
 
 private:
   Env &env_;
@@ -90,6 +97,7 @@ private:
   PoolOffset area_{};
   u32 epoch_ = 0;
   PoolOffset last_ = kNoOffset;
+  bool failed_ = false;
 };
 
 }  // namespace kvpool::pool

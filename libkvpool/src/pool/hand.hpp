@@ -17,6 +17,7 @@ struct HandExtent {
   u8 size_class = media::kClassNone;
   bool tainted = false;
   bool returning = false;  // a publication in doubt gives it back
+  bool lost = false;       // on a lost device: the same, for good
   bool leaving = false;    // recalled: no block is taken from it, it goes as soon as it is idle
   u32 block_count = 0;
   u32 free_count = 0;
@@ -60,7 +61,7 @@ public:
   bool take(u8 size_class, u32 run_extents, u64 extent_bytes, Block &ret_block) {
     for (HandExtent &e : extents_) {
       if (e.size_class != size_class || e.run_extents != run_extents) continue;
-      if (e.free_count == 0 || e.returning || e.leaving) continue;
+      if (e.free_count == 0 || e.returning || e.leaving || e.lost) continue;
       const u32 index = lowest(e.free_bits);
       e.free_bits[index / 64] &= ~(u64{1} << index % 64);
       e.reserved_bits[index / 64] |= u64{1} << index % 64;
@@ -81,9 +82,8 @@ public:
 
   bool has_free(u8 size_class) const {
     for (const HandExtent &e : extents_) {
-      if (e.size_class == size_class && e.free_count > 0 && !e.returning && !e.leaving) {
-        return true;
-      }
+      if (e.size_class != size_class || e.free_count == 0) continue;
+      if (!e.returning && !e.leaving && !e.lost) return true;
     }
     return false;
   }

@@ -103,6 +103,8 @@ public:
   int reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
                    int *ret_why_fewer = nullptr);
   void abort(const Block &block);
+  // The same for one that could not be read back: nothing of its extent is used any more.
+  void abort_lost(const Block &block);
   // Publishes; each publication's result says what became of it. The payload must be drained.
   // Returns 0 when every publication has an answer, else -ETIMEDOUT, -EAGAIN, -ESTALE with the rest
   // in doubt; so, with -ECANCELED, soon after `cancelled` (may be null) is set.
@@ -216,7 +218,8 @@ private:
   void collect_doubts();
   void return_idle(u32 at_most);
   void return_leaving();
-  int give_back_extent(u32 extent, u64 deadline);
+  void lose(const Block &block);
+  int give_back_extent(u32 extent, u32 flags);
   void serve_notice();
   int grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy);
   bool knows_dead(u64 reserver_incarnation) const;

@@ -178,7 +178,7 @@ int Member<Env>::report(const Session &session, u64 deadline) {
   notice_sequence_ = 0;
   for (u32 i = 0; i < hand_.extents().size();) {  // used up by doubts that ended well
     const HandExtent &e = hand_.extents()[i];
-    if (e.free_count == 0 && e.idle() && give_back_extent(e.extent, deadline) == 0) continue;
+    if (e.free_count == 0 && e.idle() && give_back_extent(e.extent, 0) == 0) continue;
     ++i;
   }
   return 0;

@@ -120,6 +120,7 @@ void Member<Env>::settle(Request &r) {
   }
   if (r.type != media::MessageType::kPublish) return;
   const bool published = r.status == media::MessageStatus::kOk;
+  if (r.status == media::MessageStatus::kBusy) lose(r.block);
   hand_.leave_doubt(r.block, published, r.returns_extent);
 }
 
@@ -318,6 +319,24 @@ template <PoolEnv Env>
 void Member<Env>::abort(const Block &block) {
   std::lock_guard guard(mutex_);
   hand_.give_back(block);
+}
+
+// proto 14: the block's device cannot be read: no block of its extent is taken any more, and it
+// goes back, which makes the owner look at its devices. Mutex held.
+template <PoolEnv Env>
+void Member<Env>::lose(const Block &block) {
+  HandExtent *e = hand_.find(block.extent);
+  if (!e) return;
+  env_.mark("extent_lost");
+  e->lost = true;
+}
+
+template <PoolEnv Env>
+void Member<Env>::abort_lost(const Block &block) {
+  std::lock_guard guard(mutex_);
+  lose(block);
+  hand_.give_back(block);
+  return_leaving();
 }
 
 // Posts one publication. Mutex held, owner bound, room there.
@@ -564,9 +583,9 @@ int Member<Env>::ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline,
 
 // Gives one extent of the hand back. Mutex held; nothing of it reserved or in doubt.
 template <PoolEnv Env>
-int Member<Env>::give_back_extent(u32 extent, u64) {
+int Member<Env>::give_back_extent(u32 extent, u32 flags) {
   if (!bound_ || owner_lost_ || !has_room(1)) return -EAGAIN;
-  media::ReturnBody body{extent, 0};
+  media::ReturnBody body{extent, flags};
   mailbox_.post(media::MessageType::kReturn, &body, sizeof body);
   new_request(media::MessageType::kReturn);
   mailbox_.ring();
@@ -588,7 +607,11 @@ template <PoolEnv Env>
 void Member<Env>::return_leaving() {
   for (u32 i = 0; i < hand_.extents().size();) {
     const HandExtent &e = hand_.extents()[i];
-    if (!e.leaving || !e.idle() || e.returning || give_back_extent(e.extent, 0) != 0) ++i;
+    if (!(e.leaving || e.lost) || !e.idle() || e.returning) {
+      ++i;
+      continue;
+    }
+    if (give_back_extent(e.extent, e.lost ? media::kReturnUnreadable : 0) != 0) ++i;
   }
 }
 

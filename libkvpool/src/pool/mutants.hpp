@@ -85,6 +85,13 @@ enum class Mutant : u16 {
   kRetirePublished,           // proto 14: what an entry refers to is not retired
   kGrantLeaving,              // proto 14: extents that are to go are granted to nobody
   kGrownWordsForgotten,       // proto 14: a region comes with the map words of its extents
+  kLostGranted,               // proto 14: extents of a lost device are granted to nobody
+  kLostPublished,             // proto 14: what lay on a lost device is hidden
+  kLostAreaKept,              // proto 14: an area on a lost device is moved
+  kLostRevived,               // proto 14: it is hidden for good, no put brings it back
+  kUnreadPublished,           // proto 14: what cannot be read back is not published
+  kBaseRefilled,              // proto 14: of a slot's two areas the base is never filled
+  kBaseNotReread,             // proto 14: the base is still the base when its copy is activated
   kCount,
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pool/area_writer.hpp"
+#include "pool/devices.hpp"
 #include "pool/index_mirror.hpp"
 #include "pool/member.hpp"
 #include "pool/space_map.hpp"
@@ -50,7 +51,8 @@ public:
   // one would not take every entry it stays as it is.
   int take_over(u32 standby_slot, u64 index_groups = 0);
 
-  // One round of the serving loop. >0: requests served; 0: idle; -ESTALE: no longer the owner.
+  // One round of the serving loop. >0: requests served; 0: idle; -ESTALE: no longer the owner;
+  // -EIO: nor anybody, since the device with the lines of members is lost.
   int step();
   // Whether so many puts find both groups of their key full that a larger index, for which there
   // is room, is worth a take-over.
@@ -60,9 +62,16 @@ public:
   int enlarge_index();
   // proto 14: whether a change of the pool's size that a member asked for can be made now: it
   // grows, or what is to go is empty.
-  bool wants_resize() const { return serving_ && resize_ && resize_->ready; }
+  bool wants_resize() const {
+    return serving_ && resize_ && resize_->ready && !other_area_lost_;
+  }
   // Takes the store over from itself with the other table of regions. As take_over().
   int resize_now();
+  // proto 14: the device of the area is lost, and decisions are on no medium before it is moved.
+  bool wants_other_area() const { return serving_ && area_lost(); }
+  // Takes the store over from itself, out of its mirror, into an area on another device. As
+  // take_over().
+  int move_area();
   // How long ago the last request was served: what the loop around step() rests by.
   u64 idle_ns() const;
   // Takes no further request, and lets a successor know by letting go. The area stays as it is.
@@ -146,6 +155,9 @@ private:
   };
 
   // take-over
+  int pick_area(const ClaimView &view, u8 &ret_area);
+  int look_before_claim(const ClaimView &view);
+  bool area_reads_back();
   int scan(const ClaimView &base, u64 index_groups, bool in_parts = true);
   int scan_regions(PoolOffset base, u32 base_epoch);
   void scan_namespaces(PoolOffset base, u32 base_epoch);
@@ -223,6 +235,7 @@ private:
 
   // eviction
   void hide(u32 entry, media::EntryState state);
+  void hide(u32 entry, media::EntryState state, Decision why);
   void tell_sink(Decision what, const media::Entry &entry, u32 member) const;
   void evict(u32 entry);
   bool evictable(u32 entry) const;
@@ -251,6 +264,18 @@ private:
   template <class Over>
   void end_pins(Over &&over);
   void end_pins_of_dead(const MemberState &dead);
+
+  // lost devices
+  bool watch_devices();
+  bool on_lost_device(u32 extent) const;
+  bool block_out(u32 extent) const;
+  void lose_extents();
+  void lose_entry(u32 number);
+  void take_back_extents();
+  bool area_lost() const;
+  bool alone_knows();
+  PoolOffset other_area() const;
+  void write_mirror(u32 former);
 
   // members
   void watch_members();
@@ -320,11 +345,15 @@ private:
   u32 pins_awaited_ = 0;
   u64 step_count_ = 0;
   u64 last_request_ns_ = 0, last_watch_ns_ = 0, reapers_read_ns_ = 0, taints_watched_ns_ = 0,
-      last_renew_ns_ = 0, last_chores_ns_ = 0, last_all_ns_ = 0;
+      last_renew_ns_ = 0, last_chores_ns_ = 0, last_all_ns_ = 0, devices_read_ns_ = 0;
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;
   u32 base_extents_ = 0;  // of the area scanned last
   std::optional<Resize> resize_;
+  u32 lost_ = 0, lost_once_ = 0;  // devices, a bit each: now, and at any time since the scan
+  bool look_at_devices_ = true;  // at once
+  bool area_lost_ = false, other_area_lost_ = false;
+  bool from_mirror_ = false;     // what a take-over copies forward
   OwnerStats stats_;
 };
 
@@ -333,6 +362,7 @@ private:
 #include "pool/owner_decide.ipp"
 #include "pool/owner_evict.ipp"
 #include "pool/owner_members.ipp"
+#include "pool/owner_lost.ipp"
 #include "pool/owner_scan.ipp"
 #include "pool/owner_resize.ipp"
 #include "pool/owner_serve.ipp"

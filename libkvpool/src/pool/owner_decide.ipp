@@ -77,6 +77,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   if (doubt && taken && !holds(slot, extent)) return MessageStatus::kExists;
   if (!holds(slot, extent)) return MessageStatus::kRefused;
   if ((body.flags & media::kPublishReturnsExtent) && !doubt) returns_.emplace_back(slot, extent);
+  if (block_out(extent)) return MessageStatus::kBusy;  // proto 14: another place, please
   if (!has_ns(body.ns)) return MessageStatus::kStale;
   media::NamespaceLine &ns = ns_[body.ns];
   if (ns.flags & media::kNsBypass) return MessageStatus::kBypassed;

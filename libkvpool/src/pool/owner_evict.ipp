@@ -14,6 +14,12 @@ inline constexpr u32 kExtentSamples = 32;    // extents compared when a whole on
 // The entry stops being visible. Its block stays out of use until clear_entry().
 template <PoolEnv Env>
 void Owner<Env>::hide(u32 number, media::EntryState state) {
+  hide(number, state,
+       state == media::EntryState::kDraining ? Decision::kEvicted : Decision::kRemoved);
+}
+
+template <PoolEnv Env>
+void Owner<Env>::hide(u32 number, media::EntryState state, Decision why) {
   media::Entry &e = index_.entry(number);
   const bool cleared = index_.list_of(number) == kClearedList;
   if (!cleared) ns_bytes_[e.ns] -= entry_bytes(e);
@@ -21,10 +27,7 @@ void Owner<Env>::hide(u32 number, media::EntryState state) {
   index_.drop_parent(number);
   index_.set_state(number, state);
   pen_.write_entry_state(number, e);
-  if (!cleared) {
-    tell_sink(state == media::EntryState::kDraining ? Decision::kEvicted : Decision::kRemoved, e,
-              DecisionEvent::kNobody);
-  }
+  if (!cleared) tell_sink(why, e, DecisionEvent::kNobody);
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
   grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
   grace_bytes_ += entry_bytes(e);
@@ -204,6 +207,7 @@ bool Owner<Env>::can_empty(u32 extent, u64 &ret_newest) {
   const SpaceMap::Extent &e = space_.at(extent);
   ret_newest = 0;
   if (!space_.owner_held(extent) || (e.record.flags & media::kMapRunTail)) return false;
+  if (e.out) return false;
   if (!e.entry_of) return true;
   const u64 now = pins_.empty() ? 0 : env_.now_ns();
   for (u32 b = 0; b < space_.blocks(e.record.size_class); ++b) {

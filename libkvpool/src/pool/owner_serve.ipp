@@ -25,7 +25,9 @@ int Owner<Env>::step() {
   if (now - last_renew_ns_ >= renew_every) {
     last_renew_ns_ = now;
     const bool trust = env_.mutant(Mutant::kOwnerIgnoresClaims);
-    if (!member_.renew() || (!trust && !claims_.read().accepts(epoch_))) {
+    const bool renewed = member_.renew();
+    if (!renewed || (!trust && !claims_.read().accepts(epoch_))) {
+      if (renewed && alone_knows()) return 0;  // wants_other_area()
       env_.mark("owner_steps_down");
       serving_ = false;
       return -ESTALE;
@@ -38,6 +40,11 @@ int Owner<Env>::step() {
   if (now - last_chores_ns_ >= kChoresNs) {
     forget_grants(now - last_chores_ns_);
     last_chores_ns_ = now;
+    if (!watch_devices()) {
+      serving_ = false;
+      return -EIO;
+    }
+    if (area_lost()) return 0;  // nothing is decided before it is moved
     run_graces();
     run_quarantines();
     watch_taints();
@@ -269,6 +276,9 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
       return answer(slot, type, remove(body_as<media::RemoveBody>(body)), nullptr, 0);
     case MessageType::kReturn:
       returns_.emplace_back(slot, body_as<media::ReturnBody>(body).extent);
+      if (body_as<media::ReturnBody>(body).flags & media::kReturnUnreadable) {
+        look_at_devices_ = true;  // in the next round of chores
+      }
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
     case MessageType::kPin: {
       media::PinAnswer out{};
@@ -376,7 +386,11 @@ void Owner<Env>::finish_batch() {
     returns_.clear();
     pen_.drain_strict();
   }
-  if (!answered_) return;
+  if (pen_.take_failed()) {  // proto 14: nothing is answered that is on no medium
+    look_at_devices_ = true;
+    watch_devices();
+  }
+  if (!answered_ || area_lost()) return;
   answered_ = false;
   for (const Response &r : responses_) env_.memory().publish_line(r.at, r.line);
   env_.memory().drain();

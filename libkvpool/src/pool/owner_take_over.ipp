@@ -15,6 +15,7 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   ClaimView view = claims_.read();
   if (view.gone) return -ESTALE;
   if (view.unreadable) return -EUCLEAN;
+  if (int err = look_before_claim(view)) return err;
   const bool low = env_.mutant(Mutant::kEpochFromActive);
   const u32 counter = media::epoch_counter(low ? view.highest_active : view.highest_claimed) + 1;
   if (counter > media::kEpochCounterMax) return -EOVERFLOW;
@@ -31,19 +32,35 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   if (rival && !env_.mutant(Mutant::kIgnoreRival)) return -EAGAIN;
   if (view.highest_active == 0) return -EUCLEAN;
 
-  const bool same = env_.mutant(Mutant::kFillActiveArea);
-  const u8 target = mine.active != 0 && (mine.area == 0) != same ? 1 : 0;
+  u8 target = 0;
+  if (int lost = pick_area(view, target)) return lost;
+  const u32 former = pen_.epoch();
+  look_at_devices_ = true;
+  area_lost_ = other_area_lost_ = false;
+  if (from_mirror_ && view.highest_active != former) return -EAGAIN;
   pen_.open(geo_.area_at(standby_slot, target), epoch_);
-  int err = scan(view, index_groups);
+  int err = 0;
+  if (from_mirror_) {
+    write_mirror(former);
+  } else {
+    lost_ = lost_once_ = 0;
+    err = scan(view, index_groups);
+  }
   if (err == -ENOSPC) {
     crowded_enough_ *= kCrowdedPatience;
     err = scan(view, 0);
   }
   if (err) return err;
   if (!env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
+  if (!area_reads_back()) return -EIO;
 
   if (!member_.alive()) return -ESTALE;
-  if (!claims_.read().accepts(epoch_)) {
+  // proto 14: once another area is the base, the slot of the former one may fill that again. What
+  // this scan read of it was whole only if it is the base even now.
+  const ClaimView again = claims_.read();
+  const bool same_base =
+      again.highest_active == view.highest_active || env_.mutant(Mutant::kBaseNotReread);
+  if (!again.accepts(epoch_) || !same_base) {
     env_.mark("outbid");
     return -EAGAIN;
   }
@@ -62,10 +79,51 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   return 0;
 }
 
+// The area that the slot's own `active` does not name. Where that lies on a device that is lost,
+// the other one will do unless it is the base: what it was activated for was outbid by an
+// activation, and nobody builds on it any more (proto 7, 14).
+template <PoolEnv Env>
+int Owner<Env>::pick_area(const ClaimView &view, u8 &ret_area) {
+  const media::ClaimLine &mine = view.line[standby_];
+  const bool same = env_.mutant(Mutant::kFillActiveArea);
+  ret_area = mine.active != 0 && (mine.area == 0) != same ? 1 : 0;
+  const auto lost = [this](u8 area) {
+    return pool::area_lost(env_, geo_, geo_.area_at(standby_, area));
+  };
+  if (!lost(ret_area)) return 0;
+  ret_area ^= 1;
+  const bool base = mine.active != 0 && mine.active == view.highest_active;
+  if ((base && !env_.mutant(Mutant::kBaseRefilled)) || lost(ret_area)) return -EIO;
+  env_.mark("older_area_filled");
+  return 0;
+}
+
+// A claim stops the owner that there is: nobody claims who could not go on. -EIO: a device is lost
+// that it takes.
+template <PoolEnv Env>
+int Owner<Env>::look_before_claim(const ClaimView &view) {
+  if (geo_.device_count == 1 || view.highest_active == 0) return 0;
+  const PoolOffset base = geo_.area_at(view.active_slot, view.active.area);
+  if (lines_lost(env_, geo_)) return -EIO;
+  if (!from_mirror_ && pool::area_lost(env_, geo_, base)) return -EIO;
+  u8 area = 0;
+  return pick_area(view, area);
+}
+
+// What was filled can be read, so that nobody is sent to an area on a device that went meanwhile.
+template <PoolEnv Env>
+bool Owner<Env>::area_reads_back() {
+  Line line;
+  bool good = false;
+  const PoolOffset at = geo_.region_line(pen_.area(), 0);
+  load_window(at, 1, &line, &good);
+  return good && claims_.sealer().intact(line, at, epoch_);
+}
+
 template <PoolEnv Env>
 bool Owner<Env>::wants_larger_index() const {
-  return serving_ && index_.groups() < geo_.index_groups_max && crowded_ >= crowded_enough_ &&
-         crowded_ * kCrowdedShare > version_number_;
+  return serving_ && !other_area_lost_ && index_.groups() < geo_.index_groups_max &&
+         crowded_ >= crowded_enough_ && crowded_ * kCrowdedShare > version_number_;
 }
 
 // Entry numbers change with the size, so readers look everything up again, as they do with any new

@@ -23,6 +23,7 @@ public:
     media::MapRecord record{media::kHolderOwner, 0, media::kClassNone, 0, 0};
     u16 used = 0;          // blocks that an entry refers to, in whatever state
     u8 queued = 0;         // stands in the list of its class
+    bool out = false;      // of use: part of it lies on a device that was lost (proto 14)
     u64 counted = 0;       // its share of free_bytes()
     u32 *entry_of = nullptr;  // by block: entry number + 1, or 0; of tables_
   };
@@ -37,7 +38,7 @@ public:
     limit_ = regions.extents_in_use();
     tables_.clear();
     free_bits_.assign((extents_.size() + 63) / 64, 0);
-    free_count_ = 0;
+    free_count_ = out_count_ = 0;
     free_bytes_ = 0;
     cursor_ = 0;
     queues_.assign(64, {});
@@ -59,6 +60,17 @@ public:
     u32 first = limit_;
     while (first > 0 && first < count() && (at(first).record.flags & media::kMapRunTail)) --first;
     return first;
+  }
+  // proto 14: nothing of the extent is granted, until it is taken back into use.
+  void set_out(u32 extent, bool out) {
+    Extent &e = extents_[extent];
+    out_count_ += out - e.out;
+    e.out = out;
+    update_free(extent);
+  }
+  u32 out_count() const { return out_count_; }
+  u32 devices_of(u32 extent) const {
+    return regions_.devices_of(regions_.address(extent, 0), regions_.extent_bytes());
   }
   u32 free_extents() const { return free_count_; }
   const Extent &at(u32 extent) const { return extents_[extent]; }
@@ -182,7 +194,8 @@ public:
   }
   u32 free_blocks(u32 extent) const {
     const Extent &e = extents_[extent];
-    if (extent >= limit_ || !owner_held(extent) || (e.record.flags & media::kMapRunTail)) return 0;
+    if (extent >= limit_ || e.out || !owner_held(extent)) return 0;
+    if (e.record.flags & media::kMapRunTail) return 0;
     return blocks(e.record.size_class) - e.used;
   }
   void free_bits_of(u32 extent, u64 *bits) const {
@@ -268,7 +281,8 @@ private:
   void update_free(u32 extent) {
     Extent &e = extents_[extent];
     const bool tail = e.record.flags & media::kMapRunTail;
-    const bool now_free = extent < limit_ && owner_held(extent) && e.used == 0 && !tail;
+    const bool usable = extent < limit_ && !e.out && owner_held(extent);
+    const bool now_free = usable && e.used == 0 && !tail;
     u64 &word = free_bits_[extent / 64];
     const u64 bit = u64{1} << extent % 64;
     if (now_free != ((word & bit) != 0)) {
@@ -280,8 +294,8 @@ private:
                                  : free_blocks(extent) * media::class_bytes(size_class);
     free_bytes_ += counted - e.counted;
     e.counted = counted;
-    if (size_class < media::kSizeClasses && extent < limit_ && owner_held(extent) && e.used > 0 &&
-        !e.queued && e.used < blocks(size_class)) {
+    if (size_class < media::kSizeClasses && usable && e.used > 0 && !e.queued &&
+        e.used < blocks(size_class)) {
       e.queued = 1;
       queues_[size_class].push_back(extent);
     }
@@ -292,7 +306,7 @@ private:
   BlockTables tables_;
   std::vector<u64> free_bits_;
   u32 blocks_[media::kClassRun + 1]{};    // of an extent, by class
-  u32 free_count_ = 0;
+  u32 free_count_ = 0, out_count_ = 0;
   u32 limit_ = 0;
   u64 free_bytes_ = 0;
   u32 cursor_ = 0;

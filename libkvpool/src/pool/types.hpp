@@ -85,7 +85,7 @@ struct Pin {
 };
 
 // A decision that others want to hear of (events). `member` is the slot that asked, or kNobody.
-enum class Decision : u8 { kStored, kEvicted, kRemoved, kCleared };
+enum class Decision : u8 { kStored, kEvicted, kRemoved, kCleared, kLost };
 struct DecisionEvent {
   static constexpr u32 kNobody = 0xFFFF;
   Decision what = Decision::kStored;
@@ -109,6 +109,7 @@ struct OwnerStats {
   u64 members_joined = 0, members_left = 0, members_dead = 0;
   u64 batches = 0, polls = 0, spills = 0, unreadable_entries = 0, unreadable_map_words = 0;
   u64 pins = 0, reports = 0;
+  u64 lost = 0;  // blocks that went with their device
 };
 
 }  // namespace kvpool::pool

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backend/host_id.hpp"
 #include "media/superblock.hpp"
@@ -303,8 +304,10 @@ bool Context::serving_over(u64 until_ns) const {
          (until_ns != 0 && monotonic_ns() >= until_ns);
 }
 
-int Context::take_standby(u32 &ret_slot) {
+// Not one of `but`, a bit each.
+int Context::take_standby(u32 but, u32 &ret_slot) {
   for (u32 slot = 0; slot < geometry_.standby_count; ++slot) {
+    if (but >> slot & 1) continue;
     const u8 host = geometry_.standby_host[slot];
     if (host != 255 && host != backend_->host_id()) continue;
     if (!env_->try_lock(pool::LockKind::kStandby, slot)) continue;
@@ -357,9 +360,16 @@ int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
 // Stands by and serves, again and again, until the end.
 int Context::serve_rounds(u64 until_ns, bool embedded) {
   int result = 0;
+  u32 unfit = 0;     // slots whose areas lie where nothing can be read
+  bool said = false;
   while (result == 0 && !serving_over(until_ns)) {
     u32 slot = 0;
-    if (take_standby(slot) != 0) {
+    if (take_standby(unfit, slot) != 0) {
+      if (unfit != 0) {  // all of them: until the device is back
+        unfit = 0;
+        env_->sleep_ns(200 * kMillisecond);
+        continue;
+      }
       if (!embedded) {
         result = -EUSERS;
         break;
@@ -371,6 +381,15 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
       result = member_->claims().read().gone ? -EIDRM : 0;
       env_->sleep_ns(env_->random() % (20 * kMillisecond));
+    }
+    if (result == -EIO) {  // proto 14: a device is lost; the areas of another slot lie elsewhere
+      unfit |= 1u << slot;
+      if (!std::exchange(said, true)) {
+        std::string text;
+        explain(result, &text);
+        log(LogLevel::kError, text);
+      }
+      result = 0;
     }
   }
   return result == 0 && host_id_lost_.load() ? -ESTALE : result;
@@ -415,6 +434,7 @@ void Context::on_decision(void *context, const pool::DecisionEvent &decision) {
     case pool::Decision::kEvicted: event.reason = EventReason::kEvicted; break;
     case pool::Decision::kRemoved: event.reason = EventReason::kRemoved; break;
     case pool::Decision::kCleared: event.reason = EventReason::kCleared; break;
+    case pool::Decision::kLost: event.reason = EventReason::kLost; break;
   }
   if (event.reason != EventReason::kNone) event.type = EventType::kRemoved;
   if (decision.what == pool::Decision::kCleared) event.type = EventType::kCleared;
@@ -461,6 +481,9 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
     if (served >= 0 && owner.wants_larger_index()) {
       if (int err = enlarge_index(owner)) served = err;
     }
+    if (served >= 0 && owner.wants_other_area()) {
+      if (int err = move_area(owner)) served = err;
+    }
     if (served >= 0 && owner.wants_resize()) {
       if (int err = resize_now(owner)) served = err;
     }
@@ -502,6 +525,15 @@ int Context::resize_now(Owner &owner) {
   log(LogLevel::kInfo, address_ + ": the pool has " + backend::format_size(bytes) +
                            " for blocks now, had " + backend::format_size(before) + "; epoch " +
                            std::to_string(owner.epoch()));
+  return 0;
+}
+
+// In the serving thread. 0, or why this owner is none any more.
+int Context::move_area(Owner &owner) {
+  if (const int err = owner.move_area()) return err;
+  events_.carry_on(owner.epoch());
+  log(LogLevel::kError, address_ + ": a device is lost; metadata moved to another one; epoch " +
+                            std::to_string(owner.epoch()));
   return 0;
 }
 
@@ -648,6 +680,11 @@ u32 Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_
   }
 }
 
+// proto 14: where the lines of all members stand.
+bool Context::first_device_lost() {
+  return pool::lines_lost(*env_, geometry_);
+}
+
 int Context::explain(int err, std::string *why) {
   if (err >= 0) return err;
   if (options_.read_only && err == -ESTALE && !member_->claims().read().gone) {
@@ -667,6 +704,7 @@ int Context::explain(int err, std::string *why) {
       return fail(why, -ENOTCONN, address_ + ": this member lost its lease and is joining anew");
     case -EAGAIN:
     case -ETIMEDOUT:
+      if (first_device_lost()) return fail(why, -EIO, address_ + ": " + kFirstDeviceLost);
       if (owner_state() == 0) {
         return fail(why, -EAGAIN, address_ + ": no owner serves this store; `kvpool serve " +
                                       address_ + "` starts one");
@@ -675,6 +713,8 @@ int Context::explain(int err, std::string *why) {
       return fail(why, err, address_ + ": no answer before the deadline");
     case -EIDRM:
       return fail(why, err, address_ + ": the store was formatted anew; open it again");
+    case -EIO:
+      return fail(why, err, address_ + ": a device of this store cannot be read");
     case -EUCLEAN:
       return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
     case -EFBIG:

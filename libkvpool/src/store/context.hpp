@@ -101,6 +101,9 @@ private:
   std::vector<std::unique_ptr<Scratch>> free_;
 };
 
+inline constexpr const char *kFirstDeviceLost =
+    "the first device of this store cannot be read, where the lines of all members stand";
+
 class Context {
 public:
   using Member = pool::Member<ProcessEnv>;
@@ -155,6 +158,8 @@ public:
   // Whether a block of so many bytes fits this store at all. 0, -EMSGSIZE.
   int check_room(u64 payload_bytes, std::string *why);
 
+  // proto 14: nobody can ask, nor serve.
+  bool first_device_lost();
   // What a failing call should say: turns the pool's errors into those of the API, with the reason.
   // `waited`: the call ran to its deadline.
   int explain(int err, std::string *why);
@@ -191,13 +196,14 @@ private:
   int serve_round(u32 slot, u64 until_ns);
   int enlarge_index(Owner &owner);
   int resize_now(Owner &owner);
+  int move_area(Owner &owner);
   int plan_resize(const ResizeOptions &options, media::RegionTable &ret_wanted,
                   ResizeReport &report, std::string *why);
   int ask_resize(const ResizeOptions &options, ResizeReport &report, std::string *why);
   void prepare(Owner &owner);
   int serve_once(Owner &owner, u64 until_ns);
   static void on_decision(void *context, const pool::DecisionEvent &decision);
-  int take_standby(u32 &ret_slot);
+  int take_standby(u32 but, u32 &ret_slot);
   bool owner_gone(u32 my_slot);
   // What was last seen of somebody's heartbeat.
   struct Watch {

@@ -277,7 +277,10 @@ private:
       p.parent = blocks[i].parent;
       which[ready++] = i;
     }
-    if (!env_.mutant(pool::Mutant::kPublishWithoutDrain)) drain_touched(scratch);
+    u32 lost = 0;
+    if (!env_.mutant(pool::Mutant::kPublishWithoutDrain)) lost = drain_touched(scratch);
+    if (env_.mutant(pool::Mutant::kUnreadPublished)) lost = 0;
+    if (lost != 0) ready = drop_lost(blocks, lost, publications, which, ready);
     // proto 7: the step between drain and publish asks whether this member may still write.
     if (!member_.alive()) err = -ESTALE;
     if (err == 0 && ready > 0) err = member_.publish(publications, ready, deadline, cancelled);
@@ -285,6 +288,29 @@ private:
       finish_put(blocks[which[j]], publications[j], err);
     }
     return err ? err : static_cast<int>(n);
+  }
+
+  // proto 14: what could not be read back is not published; another try finds another place.
+  u32 drop_lost(std::span<PutBlock> blocks, u32 lost, pool::Publication *publications, u32 *which,
+                u32 ready) {
+    const pool::Session &session = *member_.session();
+    u32 kept = 0;
+    for (u32 j = 0; j < ready; ++j) {
+      const pool::Block &place = publications[j].block;
+      if (session.regions.devices_of(place.address, place.bytes) & lost) {
+        member_.abort_lost(place);
+        no_place(blocks[which[j]]);
+        continue;
+      }
+      publications[kept] = publications[j];
+      which[kept++] = which[j];
+    }
+    return kept;
+  }
+  static void no_place(PutBlock &block) {
+    block.status = BlockStatus::kUntried;
+    block.error = -EIO;
+    block.no_line = true;
   }
 
   // proto 10: a key whose two groups are full got an old entry of theirs drained, and its line is
@@ -323,6 +349,7 @@ private:
         [[fallthrough]];
       case -EDQUOT: block.status = BlockStatus::kFull; break;
       case -EPERM: block.status = BlockStatus::kBypassed; break;
+      case -EBUSY: no_place(block); break;
       case -EINPROGRESS: block.status = BlockStatus::kDoubt; break;
       case -EAGAIN:
       case -ECANCELED:
@@ -369,11 +396,11 @@ private:
                                            [this] { return member_.alive(); });
     note_touched(layout, scratch);
     if (err) return err == -ECANCELED ? -ESTALE : err;
-    if (strict) drain_touched(scratch);
+    if (strict && drain_touched(scratch) != 0) return -EIO;
     for (u64 s = first; s < first + count; ++s) {
       publish_check(layout, s, shard, nonce, scratch.checks[s], scratch);
     }
-    if (strict) drain_touched(scratch);
+    if (strict && drain_touched(scratch) != 0) return -EIO;
     return 0;
   }
 
@@ -400,10 +427,18 @@ private:
       scratch.touch(piece.pool + (piece.bytes - kLineBytes));
     }
   }
-  void drain_touched(Scratch &scratch) {
+  // Returns the devices that could not be read back, a bit each.
+  u32 drain_touched(Scratch &scratch) {
     PoolOffset last[media::kMaxDevices];
     const u32 n = scratch.take_touched(last);
-    if (n > 0) mem().drain_strict(last, n);
+    if (n == 0) return 0;
+    mem().drain_strict(last, n);
+    u32 lost = 0;
+    for (u32 i = 0; i < n; ++i) {
+      u64 word = 0;
+      if (!mem().load_word(last[i], word)) lost |= 1u << last[i].device();
+    }
+    return lost;
   }
 
   // ---- get --------------------------------------------------------------------------------------
