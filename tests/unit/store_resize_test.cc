@@ -4,11 +4,14 @@
 // name and changes nothing; storage comes back when it shrinks.
 // How: contexts over one file, each with descriptors and mappings of its own.
 #include <criterion/criterion.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <mutex>
 #include <thread>
 
 #include "api_fixture.hpp"
@@ -195,6 +198,56 @@ Test(store_resize, refusals_name_what_is_wrong, .timeout = 60) {
   cr_expect_eq(resize(*admin, 32, false, report, &why), 0, "that is its size");
   cr_expect_eq(report.extents_before, report.extents_after);
   cr_expect_eq(store.length("/a"), 16 * kMiB);
+}
+
+// A standby under a limit on its address space: no claim of it is in the way of one that can map
+// the pool, it goes on standing by, and says so once.
+Test(store_resize, a_standby_that_cannot_map_the_grown_pool_stands_back, .timeout = 60) {
+  const FileStore store(256, 16 * 1024);
+  auto owner = std::make_unique<Application>(store, true);
+  std::string said;
+  std::mutex said_mutex;
+  ContextOptions options;
+  options.log = [&](LogLevel, const char *text) {
+    std::lock_guard guard(said_mutex);
+    said += std::string(text) + "\n";
+  };
+  rlimit before{}, limit{};
+  getrlimit(RLIMIT_AS, &before);
+  limit = before;
+  u64 pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  limit.rlim_cur = pages * 4096 + 4 * 1024 * kMiB;
+  std::unique_ptr<Context> standby;
+  std::string why;
+  cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+  const int opened_with = Context::open(store.address(), options, standby, &why);
+  cr_assert_eq(setrlimit(RLIMIT_AS, &before), 0);
+  cr_assert_eq(opened_with, 0, "%s", why.c_str());
+  std::atomic<bool> ended{false};
+  std::string end;
+  std::thread serving([&] {
+    standby->serve(0, 200, &end);
+    ended = true;
+  });
+  ResizeReport report;
+  cr_assert_eq(resize(*opened(store), 512, false, report, &why), 0, "%s", why.c_str());
+  owner.reset();
+  usleep(1'000'000);
+  cr_expect_not(ended, "it ends: %s", end.c_str());
+  const pool::ClaimView view = standby->member().claims().read();
+  cr_expect_eq(view.highest_claimed, view.highest_active, "no claim that leads nowhere");
+  cr_expect_eq(standby->owner_state(), 0);
+  {
+    std::lock_guard guard(said_mutex);
+    const auto first = said.find("more bytes than this process can map");
+    cr_expect(first < said.size(), "it says: %s", said.c_str());
+    cr_expect_eq(said.find("more bytes than this process can map", first + 1), std::string::npos);
+  }
+  Application next(store, true);
+  cr_expect_eq(next.put(1, 300 * 1024), 1);
+  standby->stop_serving();
+  serving.join();
 }
 
 // Whoever gives up, or is told to, leaves the store as it was; a pin is waited for.

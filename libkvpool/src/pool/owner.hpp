@@ -45,7 +45,8 @@ public:
     index_.prepare(claims_.read().active.index_groups, [] {});
   }
   // Claims, settles, scans, copies forward, activates (proto 7). The caller holds the lock of the
-  // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on.
+  // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on;
+  // -EFBIG the pool has more bytes than this process can map.
   // `index_groups`: the size of the index from now on, 0 for the one that it has. Where a larger
   // one would not take every entry it stays as it is.
   int take_over(u32 standby_slot, u64 index_groups = 0);
@@ -146,6 +147,7 @@ private:
   };
 
   // take-over
+  int look_before_claim(const ClaimView &view, u64 index_groups);
   int scan(const ClaimView &base, u64 index_groups, bool in_parts = true);
   int scan_regions(PoolOffset base, u32 base_epoch);
   void scan_namespaces(PoolOffset base, u32 base_epoch);

@@ -9,12 +9,24 @@ namespace kvpool::pool {
 inline constexpr u64 kCrowdedShare = 128;    // one put in so many must be crowded
 inline constexpr u64 kCrowdedPatience = 16;  // times as many when a larger index did not fit
 
+// From a claim on no answer of the owner counts, so nobody claims who could not go on: nothing to
+// build on, more bytes than this process can map, no memory for the mirror (an exception).
+template <PoolEnv Env>
+int Owner<Env>::look_before_claim(const ClaimView &view, u64 index_groups) {
+  Session base;
+  if (int err = open_session(env_, claims_, geo_, view, base)) return err;
+  index_.prepare(index_groups != 0 ? index_groups : base.index_groups,
+                 [this] { renew_while_scanning(); });
+  return 0;
+}
+
 template <PoolEnv Env>
 int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   standby_ = standby_slot;
   ClaimView view = claims_.read();
   if (view.gone) return -ESTALE;
   if (view.unreadable) return -EUCLEAN;
+  if (int err = look_before_claim(view, index_groups)) return err;
   const bool low = env_.mutant(Mutant::kEpochFromActive);
   const u32 counter = media::epoch_counter(low ? view.highest_active : view.highest_claimed) + 1;
   if (counter > media::kEpochCounterMax) return -EOVERFLOW;

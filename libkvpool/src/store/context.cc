@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backend/host_id.hpp"
 #include "media/superblock.hpp"
@@ -357,6 +358,7 @@ int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
 // Stands by and serves, again and again, until the end.
 int Context::serve_rounds(u64 until_ns, bool embedded) {
   int result = 0;
+  bool too_large_said = false;
   while (result == 0 && !serving_over(until_ns)) {
     u32 slot = 0;
     if (take_standby(slot) != 0) {
@@ -371,9 +373,21 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
       result = member_->claims().read().gone ? -EIDRM : 0;
       env_->sleep_ns(env_->random() % (20 * kMillisecond));
+    } else if (result == -EFBIG) {
+      result = 0;
+      if (!std::exchange(too_large_said, true)) say_too_large();
+      env_->sleep_ns(200 * kMillisecond);  // its standby slot is free for somebody else
     }
   }
   return result == 0 && host_id_lost_.load() ? -ESTALE : result;
+}
+
+// The pool grew while this process stood by.
+void Context::say_too_large() {
+  log(LogLevel::kWarning,
+      address_ + ": cannot take over: the pool has grown to more bytes than this process can map; "
+                 "it stands by in case the pool shrinks, and where no other standby is running, "
+                 "open it again or start `kvpool serve` anew");
 }
 
 // The mirror's memory, while there is time. Without it the take-over asks again, and waits for it.
@@ -392,6 +406,7 @@ int Context::serve_round(u32 slot, u64 until_ns) {
   Member member(*env_, geometry_);
   Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
   for (bool prepared = false; !serving_over(until_ns) && !owner_gone(slot); prepared = true) {
+    if (member_->follow_owner() == -EFBIG) return -EFBIG;  // proto 7: who cannot map it stands back
     if (!prepared) prepare(owner);
     env_->sleep_ns(20 * kMillisecond);
   }

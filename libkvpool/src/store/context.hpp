@@ -195,6 +195,7 @@ private:
                   ResizeReport &report, std::string *why);
   int ask_resize(const ResizeOptions &options, ResizeReport &report, std::string *why);
   void prepare(Owner &owner);
+  void say_too_large();
   int serve_once(Owner &owner, u64 until_ns);
   static void on_decision(void *context, const pool::DecisionEvent &decision);
   int take_standby(u32 &ret_slot);
