@@ -381,3 +381,46 @@ Test(pool_failure, members_that_want_many_blocks_do_not_stop_each_other, .timeou
   t4.join();
   cr_assert_eq(failed, 0u);
 }
+
+// proto 7: an owner that takes the store over from itself knows who was given up: nobody waits for
+// their reports.
+Test(pool_failure, verdicts_outlive_a_take_over_from_oneself, .timeout = 30) {
+  media::FormatOptions options = lease_of(1500);
+  options.index_growth = 2;
+  TestStore store(options);
+  auto env = store.process(1);
+  Member self(*env, store.geometry());
+  cr_assert_eq(self.join({.standby_slot = 0}), 0);
+  Owner owner(*env, self);
+  cr_assert_eq(owner.take_over(0), 0);
+  std::atomic<bool> stop{false};
+  std::thread serving([&] {
+    while (!stop && owner.step() >= 0) std::this_thread::yield();
+  });
+  LiveMember a(store, 2), stopped(store, 3), killed(store, 4);
+  const pool::NsRef ns = open_ns(a);
+  pool::Block block;
+  cr_assert_eq(stopped->reserve(64 * 1024, 1, stopped.in(1000), &block), 0);
+  cr_assert_eq(killed->reserve(64 * 1024, 1, killed.in(1000), &block), 0);
+  stopped.freeze(true);
+  killed.kill();
+  cr_assert(within_ms(6000, [&] { return owner.stats().members_dead == 2; }));
+  stop = true;
+  serving.join();
+  const u32 before = owner.epoch();
+  cr_assert_eq(owner.enlarge_index(), 0);
+  cr_assert_gt(owner.epoch(), before);
+  stop = false;
+  serving = std::thread([&] {
+    while (!stop && owner.step() >= 0) std::this_thread::yield();
+  });
+  const u64 began = clock_ns();
+  cr_expect_eq(put_block(a, ns, 1), 0);
+  cr_expect_lt(clock_ns() - began, u64{1'000'000'000}, "grants do not wait for the dead");
+  cr_expect_not(owner.awaits_reports());
+  cr_expect_eq(owner.stats().members_dead, 2, "each of them died once");
+  // What the stopped one holds comes back by time, tainted, as without the take-over.
+  cr_expect(within_ms(8000, [&] { return owner.stats().extents_tainted == 1; }));
+  stop = true;
+  serving.join();
+}

@@ -162,6 +162,7 @@ private:
   class EntryScan;
   bool renew_while_scanning();
   void first_members();
+  void know_the_dead(const std::vector<MemberState> &before);
 
   // serving
   u32 poll_members(bool all);

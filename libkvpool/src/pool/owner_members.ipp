@@ -11,6 +11,7 @@ inline constexpr u64 kClockShare = 50;  // clocks' rates differ by less than twi
 // At activation: who lives, and who owes a report.
 template <PoolEnv Env>
 void Owner<Env>::first_members() {
+  const std::vector<MemberState> before = std::move(members_);
   members_.assign(geo_.member_count(), MemberState{});
   quarantine_.clear();
   responses_.clear();
@@ -19,6 +20,7 @@ void Owner<Env>::first_members() {
   reports_awaited_ = pins_awaited_ = 0;
   last_watch_ns_ = env_.now_ns();
   watch_members();
+  know_the_dead(before);
   std::erase_if(pendings_, [&](u32 n) {  // announced by somebody who is gone
     const media::Entry e = index_.entry(n);
     const u32 slot = static_cast<u32>(e.check_hash & 0xFFFF);
@@ -51,6 +53,20 @@ void Owner<Env>::first_members() {
     if (space_.at(x).record.holder != media::kHolderFormer) continue;
     quarantine(media::kHolderFormer, 0, false, true, 0);
     break;
+  }
+}
+
+// A verdict is final: after a take-over from itself an owner waits for nobody's report whom it gave
+// up before, although the line in the slot is still that one's. The quarantine begins anew.
+template <PoolEnv Env>
+void Owner<Env>::know_the_dead(const std::vector<MemberState> &before) {
+  for (u32 slot = 0; slot < before.size(); ++slot) {
+    const MemberState &was = before[slot], &now = members_[slot];
+    if (was.life != Life::kDead || was.incarnation == 0) continue;
+    if (now.life != Life::kLive || now.incarnation != was.incarnation) continue;
+    env_.mark("verdict_carried_over");
+    --stats_.members_joined;
+    bury(slot, said_quiet(slot, was.incarnation));
   }
 }
 
