@@ -165,6 +165,42 @@ Test(store_resize, a_block_larger_than_the_store_was, .timeout = 60) {
   cr_expect_eq(owner.get(1, kLarge), 1);
 }
 
+// Who only reads has nobody that looks for new owners: a ticket of somebody who knows the grown
+// pool makes it look.
+Test(store_resize, a_reader_of_before_maps_a_block_of_the_grown_part, .timeout = 60) {
+  const FileStore store(16, 256);
+  Application owner(store, true);
+  const auto joined = [&](uint32_t flags) {
+    kvpool_open_opts opts = KVPOOL_OPTS(kvpool_open_opts);
+    opts.flags = flags;
+    opts.engine_id = 7;
+    kvpool_ctx *ctx = nullptr;
+    cr_assert_eq(kvpool_open(store.address(), &opts, &ctx), 0);
+    return ctx;
+  };
+  kvpool_ctx *reader = joined(KVPOOL_OPEN_F_READ_ONLY), *writer = joined(0);
+  ResizeReport report;
+  std::string why;
+  cr_assert_eq(resize(*opened(store), 128, false, report, &why), 0, "%s", why.c_str());
+  constexpr u64 kBlock = 40 * kMiB;  // larger than the pool was
+  kvpool_ns *ns = api_test::open_ns(writer);
+  const auto key = api_test::key_of(ns, 1);
+  const auto data = api_test::bytes_of(1, kBlock);
+  cr_assert_eq(kvpool_put(ns, &key, data.data(), data.size(), api_test::in_ms(10'000)), 1);
+  kvpool_ticket ticket{};
+  cr_assert_eq(kvpool_pin(ns, &key, 1, nullptr, &ticket), 1);
+  std::vector<kvpool_piece> pieces(64);
+  const int n = kvpool_map(reader, &ticket, pieces.size(), pieces.data());
+  cr_assert_gt(n, 1, "%d: %s", n, kvpool_strerror_detail(reader));
+  for (int i = 0; i < n; ++i) {
+    const kvpool_piece &piece = pieces[static_cast<std::size_t>(i)];
+    cr_expect_eq(std::memcmp(piece.addr, &data[piece.block_offset], piece.bytes), 0);
+  }
+  kvpool_ns_close(ns);
+  kvpool_close(writer);
+  kvpool_close(reader);
+}
+
 Test(store_resize, refusals_name_what_is_wrong, .timeout = 60) {
   const FileStore store(32);
   const auto refused = [&](Context &context, u64 bytes, bool shrink, const char *says) {
