@@ -159,6 +159,10 @@ private:
   void hide_twin(u32 a, u32 b);
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
+  bool unread(u32 extent) const;
+  bool in_unread_run(u32 extent, const media::MapRecord *before, u32 first,
+                     media::MapRecord &ret) const;
+  void settle_runs();
   class EntryScan;
   bool renew_while_scanning();
   void first_members();
@@ -211,6 +215,7 @@ private:
   bool overtaken(const media::PublishBody &body) const;
   bool of_unknown_clear(const media::PublishBody &body) const;
   void take_back(u32 number);
+  bool report_extent(u32 slot, const media::ReportExtentBody &body);
   void report_end(u32 slot);
   void return_extent(u32 slot, u32 extent);
   void release(u32 extent, bool tainted, u16 mark = 0);
@@ -327,6 +332,7 @@ private:
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;
   u32 base_extents_ = 0;  // of the area scanned last
+  std::vector<u32> unread_;  // extents whose words could not be read then, in order
   std::optional<Resize> resize_;
   OwnerStats stats_;
 };
