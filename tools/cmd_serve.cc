@@ -43,11 +43,11 @@ bool took_over(kvpool_ctx *ctx) {
 }
 
 void say(const char *what, const std::string &address) {
-  if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "%s %s\n", what, address.c_str());
+  std::fprintf(stderr, "%s %s\n", what, address.c_str());
 }
 
 // Says on --ready-fd when the store has an owner, this process or the one that it stands by for,
-// and on a terminal which of them, and when this one takes over: another thread, since serving
+// and on standard error which of them, and when this one takes over: another thread, since serving
 // blocks.
 void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<bool> &done) {
   bool ready = false;
