@@ -102,7 +102,7 @@ int cmd_host(const Args &args) {
     if (!dry && !before) write_quiet(pool, view, member);
     fenced.push_back({{"slot", member.slot}, {"name", member.name}, {"before", before}});
     text += fmt::format("{} slot {} {}\n",
-                        before ? "known to be gone already:"
+                        before ? "fenced already, or seen to be gone:"
                         : dry  ? "would fence"
                                : "fenced",
                         member.slot, member.name);

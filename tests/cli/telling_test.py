@@ -86,7 +86,7 @@ class Telling(Case):
         before = lambda: [m["before"] for m in self.json("host", "fence", "1", store, "--confirmed")["data"]["fenced"]]
         self.assertEqual(before(), [False])
         self.assertEqual(before(), [True])
-        self.assertIn("known to be gone already: slot", self.good("host", "fence", "1", store, "--confirmed").out)
+        self.assertIn("fenced already, or seen to be gone: slot", self.good("host", "fence", "1", store, "--confirmed").out)
 
     def test_serve_says_what_it_does_in_a_log_too(self):
         store = self.make()

@@ -424,3 +424,36 @@ Test(pool_failure, verdicts_outlive_a_take_over_from_oneself, .timeout = 30) {
   stop = true;
   serving.join();
 }
+
+// A member of a former life of the store writes its line once more after a forced format. Nobody
+// believes the line; it goes as soon as nobody holds the slot's lock.
+Test(pool_failure, line_of_a_former_life_goes_with_its_process, .timeout = 30) {
+  TestStore store(lease_of(300));
+  const u32 slot = store.geometry().member_count() - 1;
+  const PoolOffset at = store.geometry().member_at(slot);
+  const auto put_foreign = [&] {
+    media::MemberLine line{};
+    line.incarnation = 77;
+    line.state = static_cast<u8>(media::MemberState::kJoined);
+    const media::Sealer former(store.geometry().uuid, store.geometry().nonce + 1);
+    store.memory().publish_line(at, former.sealed(line, at, 0));
+    store.memory().drain_strict(&at, 1);
+  };
+  const auto blank = [&] {
+    Line line;
+    store.memory().acquire(at, kLineBytes);
+    return store.memory().load_line(at, line) && std::count(line.w, line.w + 8, 0) == 8;
+  };
+  put_foreign();
+  ServingOwner owner(store, 1);
+  cr_expect(within_ms(2000, blank), "nobody has the slot");
+  auto former = store.process(9);
+  cr_assert(former->try_lock(pool::LockKind::kMember, slot));
+  put_foreign();
+  wait_ms(600);
+  cr_expect_not(blank(), "its process lives");
+  former->drop_locks();
+  cr_expect(within_ms(2000, blank));
+  LiveMember a(store, 2);
+  cr_expect_eq(put_block(a, open_ns(a), 1), 0);
+}

@@ -264,6 +264,7 @@ private:
   void watch_members();
   bool load_member(u32 slot, Line &ret_line);
   bool stands_unread(u32 slot, const Line &line);
+  void mend_line(u32 slot, const Line &seen);
   void excuse(u32 slot);
   void write_quiet(u32 slot, u64 incarnation);
   bool said_quiet(u32 slot, u64 incarnation);
@@ -328,6 +329,7 @@ private:
   u32 pins_awaited_ = 0;
   u64 step_count_ = 0;
   u64 last_request_ns_ = 0, last_watch_ns_ = 0, reapers_read_ns_ = 0, taints_watched_ns_ = 0,
+      lines_mended_ns_ = 0,
       last_renew_ns_ = 0, last_chores_ns_ = 0, last_all_ns_ = 0;
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;

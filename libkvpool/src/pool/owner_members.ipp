@@ -99,10 +99,36 @@ bool Owner<Env>::stands_unread(u32 slot, const Line &line) {
   return false;
 }
 
+// A line that does not verify, of a slot that nobody holds, is blank again: a process of a former
+// life of the store stored its last one after the format, or the line went bad. With the slot's
+// lock the owner is the line's only writer.
+template <PoolEnv Env>
+void Owner<Env>::mend_line(u32 slot, const Line &seen) {
+  const auto is_blank = [](const Line &line) {
+    return std::count(line.w, line.w + 8, 0) == 8;
+  };
+  if (is_blank(seen) || members_[slot].life == Life::kLive || slot == member_.slot()) return;
+  if (!env_.try_lock(LockKind::kMember, slot)) return;
+  const PoolOffset at = geo_.member_at(slot);
+  auto &mem = env_.memory();
+  Line line;
+  mem.acquire(at, kLineBytes);
+  const bool whole = mem.load_line(at, line) && claims_.sealer().intact(line, at, 0);
+  if (!whole) {
+    env_.mark("member_line_mended");
+    mem.publish_line(at, Line{});
+    mem.drain_strict(&at, 1);
+  }
+  env_.unlock(LockKind::kMember, slot);
+}
+
 template <PoolEnv Env>
 void Owner<Env>::watch_members() {
   auto &mem = env_.memory();
   const u64 now = env_.now_ns();
+  const bool mend =
+      serving_ && now - lines_mended_ns_ >= u64{geo_.lease_ms} * kMs / kLockProbeShare;
+  if (mend) lines_mended_ns_ = now;
   mem.acquire(geo_.member_at(0), u64{geo_.member_count()} * kLineBytes);
   for (u32 slot = 0; slot < members_.size(); ++slot) {
     Line line;
@@ -115,6 +141,7 @@ void Owner<Env>::watch_members() {
         --stats_.members_joined;
       } else {
         check_death(slot, now);  // never used, or damaged
+        if (mend) mend_line(slot, line);
       }
       continue;
     }
