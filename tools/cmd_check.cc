@@ -241,6 +241,18 @@ bool of_a_block(const std::string &name) {
          name == "check-table";
 }
 
+int verify(const Args &args, media::LineReader &lines, ListSink &ret_findings,
+           media::VerifyReport &ret_report) {
+  ret_findings.list = Json::array();
+  Progress progress("check", args.text("--progress", "auto"));
+  CountingReader reader(lines, progress);
+  media::VerifyOptions options;
+  options.payload = args.has("--payload");
+  const int result = media::verify_store(reader, options, ret_findings, ret_report);
+  progress.clear();
+  return result;
+}
+
 // The way on for what was found. Repair writes what has a second copy; a block has none.
 std::string way_on(const std::string &address, const Json &findings) {
   unsigned long long number = 0;
@@ -276,14 +288,14 @@ int cmd_check(const Args &args) {
   const std::string address = store_address(args, "ADDRESS");
   OpenPool pool = open_pool(address, backend::OpenMode::kReadOnly);
   if (args.has("--decode")) return decode_one(args, address, *pool.reader);
-  Progress progress("check", args.text("--progress", "auto"));
-  CountingReader reader(*pool.reader, progress);
-  media::VerifyOptions options;
-  options.payload = args.has("--payload");
   ListSink sink;
   media::VerifyReport report;
-  const int result = media::verify_store(reader, options, sink, report);
-  progress.clear();
+  int result = verify(args, *pool.reader, sink, report);
+  constexpr int kLooks = 3;
+  for (int look = 1; look < kLooks && has_grown(*pool.backend); ++look) {
+    pool = open_pool(address, backend::OpenMode::kReadOnly);  // what it has got is not mapped yet
+    result = verify(args, *pool.reader, sink, report);
+  }
   if (report.superblock_error != 0 && report.superblock_error != -EUCLEAN) {
     media::SuperblockRead superblock{};
     std::string why;

@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -168,10 +169,15 @@ void look_at_leftovers(Findings &findings) {
                  fmt::format("rm {}", fmt::join(pools, " ")));
   }
   rings = unmapped(std::move(rings));
-  if (!rings.empty()) {
-    findings.add("event rings", "note", fmt::format("{} that nobody has open", rings.size()),
-                 fmt::format("their owners were killed; unless they come back: rm {}",
-                             fmt::join(rings, " ")));
+  constexpr std::size_t kNamed = 8;
+  std::sort(rings.begin(), rings.end());
+  for (std::size_t i = 0; i < std::min(rings.size(), kNamed); ++i) {
+    findings.add("event ring", "note", rings[i] + ": nobody has it open",
+                 "its owner was killed; unless it comes back: rm " + rings[i]);
+  }
+  if (rings.size() > kNamed) {
+    findings.add("event rings", "note", fmt::format("{} more", rings.size() - kNamed),
+                 "kvpool doctor names them when those above are gone");
   }
 }
 

@@ -77,6 +77,9 @@ std::string event_line(const kvpool_event &event) {
 
 int cmd_events(const Args &args) {
   const std::string address = store_address(args, "ADDRESS");
+  if (args.number("--from", 1) == 0 && !args.has("--follow")) {
+    fail(kExitUsage, "--from", "0 means only what comes from now on", "give --follow as well");
+  }
   OpenAs as;
   as.name = "events";
   as.flags = KVPOOL_OPEN_F_READ_ONLY;

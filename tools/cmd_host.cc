@@ -65,6 +65,16 @@ void write_quiet(OpenPool &pool, const StoreView &view, const MemberView &member
   pool.memory->drain_strict(&at, 1);
 }
 
+// By an earlier fence, or by an owner that got the slot's lock.
+bool fenced_before(StoreView &view, const MemberView &member) {
+  const PoolOffset at = view.geometry().reaper_at(member.slot);
+  Line line{};
+  if (!view.reader().read_line(at, line) || !view.sealer().intact(line, at, 0)) return false;
+  const auto reaper = media::from_line<media::ReaperLine>(line);
+  return reaper.incarnation == member.line.incarnation &&
+         reaper.state == static_cast<u8>(media::ReaperState::kQuiet);
+}
+
 }  // namespace
 
 int cmd_host(const Args &args) {
@@ -88,10 +98,14 @@ int cmd_host(const Args &args) {
   std::string text;
   for (const MemberView &member : view.members()) {
     if (member.host != host || !member.joined) continue;
-    if (!dry) write_quiet(pool, view, member);
-    fenced.push_back({{"slot", member.slot}, {"name", member.name}});
-    text += fmt::format("{} slot {} {}\n", dry ? "would fence" : "fenced", member.slot,
-                        member.name);
+    const bool before = fenced_before(view, member);
+    if (!dry && !before) write_quiet(pool, view, member);
+    fenced.push_back({{"slot", member.slot}, {"name", member.name}, {"before", before}});
+    text += fmt::format("{} slot {} {}\n",
+                        before ? "fenced already, or seen to be gone:"
+                        : dry  ? "would fence"
+                               : "fenced",
+                        member.slot, member.name);
   }
   if (args.json()) {
     Json data;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool ns: the namespaces of a store.
 #include <cerrno>
+#include <memory>
 
 #include <fmt/format.h>
 
 #include "client.hpp"
 #include "commands.hpp"
 #include "say.hpp"
+#include "store/context.hpp"
+#include "store/namespace.hpp"
 
 namespace kvpool::tools {
 
@@ -95,6 +98,33 @@ void ask_first(const Args &args, const std::string &action, const std::string &n
   }
 }
 
+// A namespace has one name, so that is enough. Who gives a description nevertheless has it
+// compared.
+void control(const Args &args, kvpool_ctx *ctx, const std::string &address,
+             const std::string &action, const std::string &name, std::uint64_t deadline) {
+  if (args.has("--model") || args.has("--dtype") || args.has("--block-tokens")) {
+    Namespace ns = open_namespace(ctx, name, args, false);
+    const int result = action == "clear"
+                           ? kvpool_ns_clear(ns.get(), deadline)
+                           : kvpool_ns_bypass(ns.get(), action == "bypass" ? 1 : 0, deadline);
+    checked(result, ctx, "namespace " + name);
+    return;
+  }
+  store::ContextOptions how;
+  how.name = "ns";
+  std::unique_ptr<store::Context> context;
+  std::string why;
+  if (const int err = store::Context::open(address.c_str(), how, context, &why)) {
+    fail_errno(address, err, why);
+  }
+  const media::NsOp op = action == "clear"    ? media::NsOp::kClear
+                         : action == "bypass" ? media::NsOp::kBypassOn
+                                              : media::NsOp::kBypassOff;
+  if (const int err = store::control_namespace(*context, name, op, deadline, &why)) {
+    fail_errno("namespace " + name, err, why);
+  }
+}
+
 }  // namespace
 
 int cmd_ns(const Args &args) {
@@ -127,14 +157,10 @@ int cmd_ns(const Args &args) {
   if (action == "clear" || action == "remove") ask_first(args, action, name);
   if (action == "remove") {
     checked(kvpool_ns_remove(ctx.get(), name.c_str(), deadline), ctx.get(), "namespace " + name);
+  } else if (action == "create") {
+    open_namespace(ctx.get(), name, args, true);
   } else {
-    Namespace ns = open_namespace(ctx.get(), name, args, action == "create");
-    if (action == "clear")
-      checked(kvpool_ns_clear(ns.get(), deadline), ctx.get(), "namespace " + name);
-    if (action == "bypass" || action == "resume") {
-      checked(kvpool_ns_bypass(ns.get(), action == "bypass" ? 1 : 0, deadline), ctx.get(),
-              "namespace " + name);
-    }
+    control(args, ctx.get(), address, action, name, deadline);
   }
   done(args, action == "create" && there ? "was there already" : action, name, false);
   return kExitFine;

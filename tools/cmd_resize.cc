@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool grow and kvpool shrink: another size for a store in use (proto 14). Both go through the
 // owner; what they show meanwhile is what it still waits for.
+#include <sys/stat.h>
+
 #include <cerrno>
+#include <filesystem>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "client.hpp"
 #include "commands.hpp"
+#include "replay/scratch.hpp"
 #include "say.hpp"
 #include "store/context.hpp"
+#include "store_view.hpp"
 
 namespace kvpool::tools {
 
@@ -87,6 +93,32 @@ void report(const Args &args, const std::string &address, const store::ResizeRep
                          bytes_text(r.data_before)));
 }
 
+// Whether the file systems have what the devices lack; growing itself reserves it.
+void refuse_without_space(const std::string &address, const store::ResizeReport &planned) {
+  struct Place {
+    std::string folder;
+    u64 needed = 0, free = 0;
+  };
+  std::map<dev_t, Place> places;
+  StoreView view(address);
+  const auto devices = view.backend().devices();
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    struct stat file = {};
+    if (stat(devices[d].name.c_str(), &file) != 0) continue;
+    Place &place = places[file.st_dev];
+    place.folder = std::filesystem::path(devices[d].name).parent_path();
+    place.free = free_bytes(place.folder);
+    const u64 allocated = static_cast<u64>(file.st_blocks) * 512;  // what is retired has holes
+    place.needed += std::max(planned.device_bytes[d], allocated) - allocated;
+  }
+  for (const auto &[device, place] : places) {
+    if (place.needed <= place.free) continue;
+    fail(kExitFailed, address,
+         fmt::format("no space: {} has {} free of the {} more that are needed", place.folder,
+                     bytes_text(place.free), bytes_text(place.needed)));
+  }
+}
+
 int resize(const Args &args, bool shrink) {
   const std::string address = store_address(args, "ADDRESS");
   stop_on_signals();
@@ -109,6 +141,7 @@ int resize(const Args &args, bool shrink) {
   const int err = context->resize(options, done, &why);
   watch.clear();
   if (err != 0) refuse(address, err, std::move(why), shrink);
+  if (options.dry_run && !shrink) refuse_without_space(address, done);
   report(args, address, done);
   return kExitFine;
 }

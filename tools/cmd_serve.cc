@@ -42,12 +42,14 @@ bool took_over(kvpool_ctx *ctx) {
   return kvpool_stats_read(ctx, &stats) >= 0 && stats.owner_takeovers > 0;
 }
 
-void say(const char *what, const std::string &address) {
-  if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "%s %s\n", what, address.c_str());
+// A program that asks by --ready-fd has its own log.
+void say(const char *what, const std::string &address, int fd) {
+  if (fd >= 0 && isatty(STDERR_FILENO) == 0) return;
+  std::fprintf(stderr, "%s %s\n", what, address.c_str());
 }
 
 // Says on --ready-fd when the store has an owner, this process or the one that it stands by for,
-// and on a terminal which of them, and when this one takes over: another thread, since serving
+// and on standard error which of them, and when this one takes over: another thread, since serving
 // blocks.
 void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<bool> &done) {
   bool ready = false;
@@ -62,10 +64,10 @@ void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<b
         warn(fmt::format("ready-fd: {}", std::strerror(errno)));
       }
       usleep(20'000);  // an owner counts its take-over a moment after others can see it
-      if (!took_over(ctx)) say("standing by for", address);
+      if (!took_over(ctx)) say("standing by for", address, fd);
     }
     if (took_over(ctx)) {
-      say("serving", address);
+      say("serving", address, fd);
       return;
     }
     usleep(100'000);

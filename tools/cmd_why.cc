@@ -56,6 +56,19 @@ Reason from_events(kvpool_ctx *ctx, const kvpool_key &key) {
   return reason;
 }
 
+// Where a namespace is about as full as it may be, its quota is what evicts.
+void blame_quota(StoreView &view, const media::NamespaceLine &line, u32 id, Reason &reason) {
+  if (line.quota_bytes == 0) return;
+  const IndexCounts counts = view.count_index();
+  const u64 held = id < counts.by_ns.size() ? counts.by_ns[id].bytes : 0;
+  const u64 blocks = id < counts.by_ns.size() ? counts.by_ns[id].published : 0;
+  const u64 another = blocks == 0 ? line.quota_bytes : held / blocks;
+  if (held + 2 * another < line.quota_bytes) return;
+  reason.hint = fmt::format(
+      "the namespace holds {} of its quota of {}: that is too small for its working set",
+      bytes_text(held), bytes_text(line.quota_bytes));
+}
+
 Reason from_entry(const EntryView &view) {
   const media::Entry &entry = view.entry;
   switch (entry.entry_state()) {
@@ -138,6 +151,7 @@ int cmd_why(const Args &args) {
   }
   if (best == nullptr) {
     Reason reason = from_events(ctx.get(), key);
+    if (reason.code == "evicted") blame_quota(view, line->line, line->id, reason);
     if (reason.code == "absent" && line->line.epoch > 1) {
       reason.text +=
           fmt::format("; the namespace was cleared {} time(s), which changes all its keys",

@@ -246,7 +246,7 @@ constexpr OptionSpec kEvents[] = {
     kStore,
     {"--follow", Kind::kFlag, "", "", "Wait for more until interrupted."},
     {"--from", Kind::kCount, "SEQUENCE", "1",
-     "First event to print, as far back as the owner keeps them."},
+     "First event to print, as far back as the owner keeps them; 0: only what comes (--follow)."},
     {"--limit", Kind::kCount, "N", "", "Stop after N events."},
     kJson,
 };

@@ -120,11 +120,23 @@ void fail_superblock(const std::string &address, int error, const std::string &w
   }
 }
 
-StoreView::StoreView(const std::string &address) : address_(address) {
-  OpenPool pool = open_pool(address, backend::OpenMode::kReadOnly);
-  backend_ = std::move(pool.backend);
-  memory_ = std::move(pool.memory);
+bool has_grown(const backend::Backend &backend) {
+  for (u32 d = 0; d < backend.devices().size(); ++d) {
+    if (backend.file_bytes(d) >= backend.devices()[d].bytes + backend::kDeviceAlign) return true;
+  }
+  return false;
+}
+
+// Maps what there is now.
+void StoreView::open() {
+  OpenPool pool = open_pool(address_, backend::OpenMode::kReadOnly);
   reader_ = std::move(pool.reader);
+  memory_ = std::move(pool.memory);
+  backend_ = std::move(pool.backend);
+}
+
+StoreView::StoreView(const std::string &address) : address_(address) {
+  open();
   std::string why;
   const int error = media::read_superblock_any_state(*reader_, superblock_, &why);
   if (error != 0) fail_superblock(address, error, why);
@@ -149,6 +161,7 @@ bool StoreView::load(PoolOffset at, u32 epoch, Line &ret) {
 bool StoreView::refresh() {
   epoch_ = 0;
   media::StoreView view{};
+  if (has_grown(*backend_)) open();
   if (media::read_view(*reader_, superblock_, view, &why_) != 0 || !view.area_known) return false;
   if (view.epoch() == 0) return false;
   epoch_ = view.epoch();

@@ -113,6 +113,7 @@ public:
 
 private:
   bool load(PoolOffset at, u32 epoch, Line &ret);
+  void open();
 
   std::string address_;
   std::unique_ptr<backend::Backend> backend_;
@@ -138,6 +139,8 @@ struct OpenPool {
   std::unique_ptr<FreshReader> reader;
 };
 OpenPool open_pool(const std::string &address, backend::OpenMode mode);
+// Whether a device has more bytes than when it was opened: the pool may have grown.
+bool has_grown(const backend::Backend &backend);
 
 // The way on where no copy of the superblock can be used, `why` being what was found.
 std::string unusable_hint(const std::string &address, const std::string &why);

@@ -413,6 +413,7 @@ class Failures(Case):
         self.kill(member.child)
         at.serve(store)
         self.until(lambda: self.stat(store)["space"]["extents_former"] == 0)
+        self.until(lambda: run("check", store).returncode == 0)  # the last lines of the former members are gone
         self.bad("get", "a", "--pool", store, code=3)
         self.put(store, "c")
         self.until(lambda: run("check", store).returncode == 0)

@@ -5,6 +5,7 @@ the owner, are killed.
 How: real processes over files; a member that holds many blocks keeps a shrinking pool from going on until it ends."""
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -93,6 +94,41 @@ class Resize(Case):
             self.children = []
             for device in range(2):
                 Path(f"/dev/shm/kvpool-unit-grow-{os.getpid()}.{device}").unlink(missing_ok=True)
+
+    def test_who_looks_on_sees_the_new_size(self):
+        store = self.make("pool", "512MiB")
+        self.serve(store)
+        self.good("put", "a", "--pool", store, data=os.urandom(16 * MIB))
+        top = self.start("top", store, "--json", "--interval", "0.5", "--count", "20")
+        def picture():
+            lines = []
+            while not lines or lines[-1] not in ("}\n", ""):
+                lines.append(top.stdout.readline())
+            return json.loads("".join(lines))["data"]
+        before = picture()
+        # Stopped while it reads, or before: what it says in the end is true of the store as it is by then.
+        def looking():
+            child = self.start("check", store, "--payload", "--json")
+            while child.poll() is None and "/pool\n" not in Path(f"/proc/{child.pid}/maps").read_text():
+                pass
+            child.send_signal(signal.SIGSTOP)
+            return child
+        checks = [looking() for _ in range(3)]
+        self.good("grow", store, "--size", "640MiB")
+        extents = self.json("info", store)["data"]["extents"]
+        told = [bool(select.select([child.stdout], [], [], 0)[0]) for child in checks]
+        for child in checks:
+            child.send_signal(signal.SIGCONT)
+        self.assertFalse(all(told), "none was stopped in time")
+        for child, over in zip(checks, told):
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 0, out + err)
+            if not over:
+                self.assertEqual(json.loads(out)["data"]["report"]["extents"], extents)
+        now = [picture() for _ in range(4)][-1]
+        self.assertGreater(now["epoch"], before["epoch"])
+        self.assertGreater(now["space"]["data_bytes"], before["space"]["data_bytes"] + 60 * MIB)
+        self.assertEqual(now["blocks"]["published"], before["blocks"]["published"])
 
     def test_what_is_refused(self):
         store = self.make()

@@ -59,7 +59,7 @@ constexpr u64 kMarkSeeds = 1'000;     // from here on every mark must have been 
 // Not due in a smoke run: a claim damaged beyond what a crash leaves, and two windows of a few
 // steps that a thousand seeds do not always strike. Longer runs are to hit them
 // (Documentation/status.md). A report cut short, and a line gone bad under a pin, are made by the
-// unit test pool_pins.
+// unit test pool_pins; a map word lost beside a run, and a run without its entry, by pool_recovery.
 constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "doubt_of_hidden",
                                            "get_stale",
@@ -77,6 +77,10 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "run_release_cut_short",
                                            "older_area_filled",
                                            "outbid_owner_knows_alone",
+                                           "run_without_entry",
+                                           "run_word_reported",
+                                           "run_word_restored",
+                                           "scan_ns_from_spare",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

@@ -54,7 +54,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kAnswerBeforeDrain, "answer-before-drain", "7",
      "a decision is on the medium before it is answered", "crash:publish"},
     {pool::Mutant::kAcceptWithoutClaims, "accept-without-claims", "7",
-     "an answer counts only without a higher claim", "rivals@1100,handover"},
+     "an answer counts only without a higher claim", "rivals@5400,handover"},
     {pool::Mutant::kReuseInDoubt, "reuse-in-doubt", "9", "a block in doubt is not reused",
      "publish,owner-faults"},
     {pool::Mutant::kPinIgnoredByEviction, "pin-ignored-by-eviction", "11",

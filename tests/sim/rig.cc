@@ -413,7 +413,10 @@ void Rig::accept_all(Actor &actor) {
 
 void Rig::spawn_worker(Actor &actor, std::function<void()> work) {
   sim_.spawn(actor.process, actor.name, [this, &actor, work = std::move(work)] {
-    if (!join(actor, media::kNoStandby)) return;
+    if (!join(actor, media::kNoStandby)) {  // its link was cut: nobody waits for it
+      actor.worked = true;
+      return;
+    }
     sim_.spawn(actor.process, actor.name + " lease", [this, &actor] { lease_thread(actor); }, true);
     actor.ready = open_namespace(actor);
     if (actor.ready) work();

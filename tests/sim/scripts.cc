@@ -340,9 +340,10 @@ PlayReport play(Sim &sim, const Script &script, bool count_ways) {
   play.owner = &rig.add_actor(0, "owner");
   rig.spawn_owner(*play.owner, 0, true);
   play.standby = &rig.add_actor(2, "standby");
-  rig.spawn_owner(*play.standby, 1, false);
+  play.standby->standing_by = true;
   play.member = &rig.add_actor(script.victim == Victim::kBoth ? 0 : 1, "member");
   rig.spawn_worker(*play.member, [&play, &script] {
+    play.rig.spawn_owner(*play.standby, 1, false);  // it would race with the first owner
     if (script.prepare) script.prepare(play);
     play.open_window();
     script.act(play);

@@ -468,24 +468,34 @@ void twin_hosts(Sim &sim) {
   rig.format();
   Actor &owner = rig.add_actor(0, "owner 0");
   rig.spawn_owner(owner, 0, true);
-  bool noticed = false;
+  // Of each machine: the first one keeps the host's line, the other one looks at it.
+  bool noticed[2][2] = {};
+  u32 over = 0;
+  const auto twin = [&](u32 machine, u32 which) {
+    SimEnv env(sim, machine);
+    SimMember member(env, rig.geometry());
+    env.sleep_ns(sim.rng().below(3 * kMs) + which * 4 * kMs);
+    pool::MemberOptions options;
+    options.host = 1;
+    options.host_identity.boot_id[0] = static_cast<u8>(machine + 1);
+    if (member.join(options) != 0) sim.fail("a twin cannot join");
+    for (u32 i = 0; i < 80 && !noticed[machine][which]; ++i) {
+      const int err = member.tick();
+      noticed[machine][which] = err == -ENOTUNIQ || err == -ESTALE;
+      env.sleep_ns(2 * kMs);
+    }
+    for (++over; over < 4;) env.sleep_ns(2 * kMs);  // it keeps its locks
+  };
   for (u32 machine = 0; machine < 2; ++machine) {
-    const ProcessId process = sim.add_process(1 + machine, machine ? "twin 1" : "twin 0");
-    sim.spawn(process, machine ? "twin 1" : "twin 0", [&sim, &rig, &noticed, machine] {
-      SimEnv env(sim, machine);
-      SimMember member(env, rig.geometry());
-      env.sleep_ns(sim.rng().below(3 * kMs));
-      pool::MemberOptions options;
-      options.host = 1;
-      if (member.join(options) != 0) sim.fail("a twin cannot join");
-      for (u32 i = 0; i < 60 && !noticed; ++i) {
-        const int err = member.tick();
-        noticed |= err == -ENOTUNIQ || err == -ESTALE;
-        env.sleep_ns(2 * kMs);
-      }
-    });
+    for (u32 which = 0; which < 2; ++which) {
+      const char *name = which ? "twin's other" : "twin";
+      const ProcessId process = sim.add_process(1 + machine, name);
+      sim.spawn(process, name, [&twin, machine, which] { twin(machine, which); });
+    }
   }
-  if (rig.run(kBound, kStepsMax) && !noticed) sim.fail("a host id is used twice, unnoticed");
+  if (!rig.run(kBound, kStepsMax)) return;
+  if (!noticed[0][0] && !noticed[1][0]) sim.fail("a host id is used twice, unnoticed");
+  if (!noticed[0][1] && !noticed[1][1]) sim.fail("only who keeps the host's line notices");
 }
 
 // Writers stop between looking at their lease and storing, and go on long after.

@@ -24,7 +24,12 @@ constexpr std::uint64_t kLeaveAloneMs = 500;
 constexpr double kEndSeconds = 30;
 
 const char *name_of(Role role) {
-  return role == Role::kServer ? "server" : role == Role::kMember ? "member" : "rank";
+  switch (role) {
+    case Role::kServer: return "server";
+    case Role::kMember: return "member";
+    case Role::kRank: return "rank";
+    default: return "resizer";
+  }
 }
 
 }  // namespace
@@ -42,6 +47,7 @@ Director::Director(const Plan &plan, const std::string &address, int shared_fd, 
   add(Role::kServer, plan.servers);
   add(Role::kMember, plan.members);
   add(Role::kRank, plan.ranks);
+  add(Role::kResizer, plan.resizes ? 1 : 0);
   watch_ = std::make_unique<OwnerWatch>(address);
   start(processes_[0]);  // the first owner; the others find one
   if (!wait_takeover(0, 20)) fault("nobody serves the new store");
@@ -63,7 +69,9 @@ std::uint32_t Director::place_of(const Process &process) const {
 void Director::start(Process &process) {
   const std::string number = std::to_string(process.number);
   std::vector<std::string> words{name_of(process.role), address_, number};
-  if (process.role != Role::kServer) {
+  if (process.role == Role::kResizer) {
+    words.insert(words.end(), {std::to_string(random_.next()), std::to_string(shared_fd_)});
+  } else if (process.role != Role::kServer) {
     shared_.inside_since[place_of(process)].store(0);
     words.insert(words.end(), {std::to_string(plan_.ranks), std::to_string(place_of(process)),
                                std::to_string(random_.next()), std::to_string(shared_fd_)});
@@ -124,7 +132,7 @@ void Director::reap(Process &process) {
 
 // A call beyond its deadline, however long its process itself was stopped.
 void Director::look_for_hang(Process &process) {
-  if (process.role == Role::kServer) return;
+  if (process.role == Role::kServer || process.role == Role::kResizer) return;
   std::atomic<std::uint64_t> &since = shared_.inside_since[place_of(process)];
   const std::uint64_t from = since.load();
   if (from == 0) return;
@@ -253,7 +261,8 @@ Director::Process *Director::victim() {
   const Kind kinds[] = {{plan_.hit_members, Role::kMember, false},
                         {plan_.hit_ranks, Role::kRank, false},
                         {plan_.hit_owner, Role::kServer, true},
-                        {plan_.hit_standby, Role::kServer, false}};
+                        {plan_.hit_standby, Role::kServer, false},
+                        {plan_.resizes, Role::kResizer, false}};
   const Kind &kind = kinds[random_.below(std::size(kinds))];
   if (!kind.on) return nullptr;
   std::vector<Process *> able;
@@ -285,6 +294,7 @@ void Director::kill_one(Process &process, bool owner) {
   ++counts_.kills;
   if (process.role == Role::kMember) ++counts_.member_kills;
   if (process.role == Role::kRank) ++counts_.rank_kills;
+  if (process.role == Role::kResizer) ++counts_.resizer_kills;
   if (process.role == Role::kServer) ++(owner ? counts_.owner_kills : counts_.standby_kills);
   if (owner) owner_is_gone(true);
   kill(process.child.pid, SIGKILL);

@@ -22,18 +22,19 @@ struct Plan {
   std::uint32_t ranks = 2;
   std::uint32_t servers = 2;
   std::uint32_t lease_ms = 500;
-  bool kills = true, stops = true;
+  bool kills = true, stops = true, resizes = true;
   bool hit_members = true, hit_ranks = true, hit_owner = true, hit_standby = true;
   bool json = false;
   std::string pool;  // empty: a new one
 };
 
-enum class Role { kServer, kMember, kRank };
+enum class Role { kServer, kMember, kRank, kResizer };
 
 struct Counts {
   std::uint64_t kills = 0, stops = 0, long_stops = 0;
   std::uint64_t owner_kills = 0, owner_stops = 0, standby_kills = 0, standby_stops = 0;
   std::uint64_t member_kills = 0, member_stops = 0, rank_kills = 0, rank_stops = 0;
+  std::uint64_t resizer_kills = 0;
   std::uint64_t takeovers = 0, hangs = 0;
   std::uint64_t late_lines = 0;     // that a stopped owner finished when it came back
   std::uint64_t zombie_writes = 0;  // lines of its area that changed after it had to know

@@ -88,6 +88,7 @@ int run_member(const std::string &address, std::uint32_t number, std::uint64_t s
                Shared &shared);
 int run_rank(const std::string &address, std::uint32_t rank, std::uint32_t world,
              std::uint32_t place, std::uint64_t seed, Shared &shared);
+int run_resizer(const std::string &address, std::uint64_t seed, Shared &shared);
 int run_server(const std::string &address, std::uint32_t number);
 
 // In a child: ends at once with its parent, even stopped.

@@ -39,6 +39,7 @@ struct Shared {
   std::atomic<std::uint32_t> stop;
   std::atomic<std::uint64_t> reads, puts, removes, pins, sharded, group_puts, full, stale, rejoins;
   std::atomic<std::uint64_t> unserved;  // calls that said that nobody serves, or ran out of time
+  std::atomic<std::uint64_t> grown, shrunk, resizes_void;  // attempts that changed nothing
   std::atomic<std::uint64_t> wrong_reads;
   std::atomic<std::uint64_t> refused_reads;  // the store's own check said no
   std::atomic<std::uint64_t> errors;         // calls that failed in a way nothing here explains

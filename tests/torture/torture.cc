@@ -4,9 +4,9 @@
 // and leave a store that verifies. How: all of them as real processes over one pool. Members put,
 // get, remove, pin, announce and write in shards on a few keys in a pool too small for them; a
 // group writes blocks together; the parent kills processes with SIGKILL and stops them with SIGSTOP
-// at random moments, shorter and longer than the lease, and lets them go on. A payload is a
-// function of its key and of a nonce, so a reader proves every byte itself, whatever the store's
-// own checks say.
+// at random moments, shorter and longer than the lease, and lets them go on; one process makes the
+// pool larger and smaller. A payload is a function of its key and of a nonce, so a reader proves
+// every byte itself, whatever the store's own checks say.
 //
 // Faults come in rounds. After each everybody runs again; members and ranks end; blocks that were
 // pinned through the round and all that are published are read, before and after one more death of
@@ -47,6 +47,14 @@ Shared *map_shared(int fd) {
   return static_cast<Shared *>(memory);
 }
 
+std::string without_size(std::string address) {
+  const std::size_t at = address.find("size=");
+  if (at == std::string::npos || at == 0) return address;
+  const std::size_t end = address.find('&', at);
+  if (end != std::string::npos) return address.erase(at, end + 1 - at);
+  return address.erase(at - 1);
+}
+
 class Torture {
 public:
   explicit Torture(const Plan &plan) : plan_(plan) {
@@ -65,6 +73,7 @@ public:
     format.deadline_ns = deadline_in(60);
     checked(kvpool_format(address_.c_str(), &format), nullptr, address_);
     made_ = true;
+    address_ = without_size(address_);  // which changes
   }
   ~Torture() {
     judge_.reset();
@@ -143,15 +152,17 @@ private:
           fmt::format("{} lines written by an owner that was succeeded", c.zombie_writes));
     judge(director_->faults().empty(),
           director_->faults().empty() ? "" : director_->faults().front());
+    judge(!plan_.resizes || rounds_ < 2 || s.grown.load() > 0, "the store never grew");
     judge(s.reads.load() > 0 && s.puts.load() > 0, "nothing was read or put: this proved nothing");
     if (plan_.json) {
       tools::print_plain_json(numbers());
     } else {
       tools::print_text(fmt::format(
           "{} rounds, {} kills, {} stops, {} take-overs (longest {:.0f} ms), {} reads, {} puts, {} "
-          "in shards, {} by the group, {} removes, {} pins\n",
+          "in shards, {} by the group, {} removes, {} pins, grown {} times, shrunk {} times\n",
           rounds_, c.kills, c.stops, c.takeovers, c.longest_takeover_ms, s.reads.load(),
-          s.puts.load(), s.sharded.load(), s.group_puts.load(), s.removes.load(), s.pins.load()));
+          s.puts.load(), s.sharded.load(), s.group_puts.load(), s.removes.load(), s.pins.load(),
+          s.grown.load(), s.shrunk.load()));
     }
     std::fprintf(plan_.json ? stderr : stdout, "%lu passed, %lu failed\n", passed, failed);
     return failed == 0 ? kExitFine : kExitFailed;
@@ -192,6 +203,10 @@ private:
     json["pins"] = s.pins.load();
     json["kept_reads"] = judge_->kept_reads();
     json["kept_skipped"] = judge_->kept_skipped();
+    json["resizer_kills"] = c.resizer_kills;
+    json["grown"] = s.grown.load();
+    json["shrunk"] = s.shrunk.load();
+    json["resizes_without_effect"] = s.resizes_void.load();
     json["full"] = s.full.load();
     json["stale"] = s.stale.load();
     json["unserved_calls"] = s.unserved.load();
@@ -219,8 +234,9 @@ constexpr const char *kHelp =
     "Use: kvpool-torture [OPTION...]\n\nOptions:\n"
     "  --seconds SECONDS  How long, checks included. Default: 60.\n"
     "  --round SECONDS    How long a round of faults is. Default: 8.\n"
-    "  --faults WORDS     What is done and to whom, a list of: kill, stop; member, rank, owner,\n"
-    "                     standby. Of each half that is not named, everything. Default: all.\n"
+    "  --faults WORDS     What is done and to whom, a list of: kill, stop, resize; member, rank,\n"
+    "                     owner, standby. Of each half that is not named, everything. Default: "
+    "all.\n"
     "  --lease MS         Lease of the store, 100 to 10,000 ms: a process that stands still for "
     "so\n"
     "                     long is given up. Stops last from a twentieth to five times of it.\n"
@@ -239,7 +255,7 @@ constexpr const char *kHelp =
 bool parse_faults(const std::string &words, Plan &plan) {
   bool how = false, whom = false;
   Plan named = plan;
-  named.kills = named.stops = false;
+  named.kills = named.stops = named.resizes = false;
   named.hit_members = named.hit_ranks = named.hit_owner = named.hit_standby = false;
   for (std::size_t at = 0; at <= words.size();) {
     const std::size_t end = std::min(words.find(',', at), words.size());
@@ -247,6 +263,7 @@ bool parse_faults(const std::string &words, Plan &plan) {
     at = end + 1;
     bool *flag = word == "kill"      ? &named.kills
                  : word == "stop"    ? &named.stops
+                 : word == "resize"  ? &named.resizes
                  : word == "member"  ? &named.hit_members
                  : word == "rank"    ? &named.hit_ranks
                  : word == "owner"   ? &named.hit_owner
@@ -254,11 +271,12 @@ bool parse_faults(const std::string &words, Plan &plan) {
                                      : nullptr;
     if (flag == nullptr) return false;
     *flag = true;
-    (word == "kill" || word == "stop" ? how : whom) = true;
+    (word == "kill" || word == "stop" || word == "resize" ? how : whom) = true;
   }
   if (how) {
     plan.kills = named.kills;
     plan.stops = named.stops;
+    plan.resizes = named.resizes;
   }
   if (whom) {
     plan.hit_members = named.hit_members;
@@ -321,6 +339,10 @@ int run_child(const std::vector<std::string> &words) {
     return static_cast<std::uint32_t>(std::strtoul(words[i].c_str(), nullptr, 10));
   };
   if (words[0] == "server") return run_server(words[1], number(2));
+  if (words[0] == "resizer") {
+    return run_resizer(words[1], std::strtoull(words[3].c_str(), nullptr, 10),
+                       *map_shared(static_cast<int>(number(4))));
+  }
   Shared &shared = *map_shared(static_cast<int>(number(6)));
   const std::uint64_t seed = std::strtoull(words[5].c_str(), nullptr, 10);
   if (words[0] == "member") return run_member(words[1], number(2), seed, shared);
@@ -333,7 +355,8 @@ int run(const std::vector<std::string> &words) {
     return kExitFine;
   }
   const bool user = !words.empty() && (words[0] == "member" || words[0] == "rank");
-  if ((user && words.size() == 7) || (words.size() == 3 && words[0] == "server")) {
+  if ((user && words.size() == 7) || (words.size() == 3 && words[0] == "server") ||
+      (words.size() == 5 && words[0] == "resizer")) {
     return run_child(words);
   }
   const Plan plan = plan_of(words);

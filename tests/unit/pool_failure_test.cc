@@ -381,3 +381,79 @@ Test(pool_failure, members_that_want_many_blocks_do_not_stop_each_other, .timeou
   t4.join();
   cr_assert_eq(failed, 0u);
 }
+
+// proto 7: an owner that takes the store over from itself knows who was given up: nobody waits for
+// their reports.
+Test(pool_failure, verdicts_outlive_a_take_over_from_oneself, .timeout = 30) {
+  media::FormatOptions options = lease_of(1500);
+  options.index_growth = 2;
+  TestStore store(options);
+  auto env = store.process(1);
+  Member self(*env, store.geometry());
+  cr_assert_eq(self.join({.standby_slot = 0}), 0);
+  Owner owner(*env, self);
+  cr_assert_eq(owner.take_over(0), 0);
+  std::atomic<bool> stop{false};
+  std::thread serving([&] {
+    while (!stop && owner.step() >= 0) std::this_thread::yield();
+  });
+  LiveMember a(store, 2), stopped(store, 3), killed(store, 4);
+  const pool::NsRef ns = open_ns(a);
+  pool::Block block;
+  cr_assert_eq(stopped->reserve(64 * 1024, 1, stopped.in(1000), &block), 0);
+  cr_assert_eq(killed->reserve(64 * 1024, 1, killed.in(1000), &block), 0);
+  stopped.freeze(true);
+  killed.kill();
+  cr_assert(within_ms(6000, [&] { return owner.stats().members_dead == 2; }));
+  stop = true;
+  serving.join();
+  const u32 before = owner.epoch();
+  cr_assert_eq(owner.enlarge_index(), 0);
+  cr_assert_gt(owner.epoch(), before);
+  stop = false;
+  serving = std::thread([&] {
+    while (!stop && owner.step() >= 0) std::this_thread::yield();
+  });
+  const u64 began = clock_ns();
+  cr_expect_eq(put_block(a, ns, 1), 0);
+  cr_expect_lt(clock_ns() - began, u64{1'000'000'000}, "grants do not wait for the dead");
+  cr_expect_not(owner.awaits_reports());
+  cr_expect_eq(owner.stats().members_dead, 2, "each of them died once");
+  // What the stopped one holds comes back by time, tainted, as without the take-over.
+  cr_expect(within_ms(8000, [&] { return owner.stats().extents_tainted == 1; }));
+  stop = true;
+  serving.join();
+}
+
+// A member of a former life of the store writes its line once more after a forced format. Nobody
+// believes the line; it goes as soon as nobody holds the slot's lock.
+Test(pool_failure, line_of_a_former_life_goes_with_its_process, .timeout = 30) {
+  TestStore store(lease_of(300));
+  const u32 slot = store.geometry().member_count() - 1;
+  const PoolOffset at = store.geometry().member_at(slot);
+  const auto put_foreign = [&] {
+    media::MemberLine line{};
+    line.incarnation = 77;
+    line.state = static_cast<u8>(media::MemberState::kJoined);
+    const media::Sealer former(store.geometry().uuid, store.geometry().nonce + 1);
+    store.memory().publish_line(at, former.sealed(line, at, 0));
+    store.memory().drain_strict(&at, 1);
+  };
+  const auto blank = [&] {
+    Line line;
+    store.memory().acquire(at, kLineBytes);
+    return store.memory().load_line(at, line) && std::count(line.w, line.w + 8, 0) == 8;
+  };
+  put_foreign();
+  ServingOwner owner(store, 1);
+  cr_expect(within_ms(2000, blank), "nobody has the slot");
+  auto former = store.process(9);
+  cr_assert(former->try_lock(pool::LockKind::kMember, slot));
+  put_foreign();
+  wait_ms(600);
+  cr_expect_not(blank(), "its process lives");
+  former->drop_locks();
+  cr_expect(within_ms(2000, blank));
+  LiveMember a(store, 2);
+  cr_expect_eq(put_block(a, open_ns(a), 1), 0);
+}

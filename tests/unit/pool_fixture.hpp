@@ -75,7 +75,11 @@ public:
     }
   }
   bool revoked() noexcept { return false; }
-  bool reach(PoolOffset end) noexcept { return end.byte() <= memory_.device_bytes(end.device()); }
+  bool reach(PoolOffset end) noexcept {
+    return end.byte() <= memory_.device_bytes(end.device()) && end.byte() <= can_map_;
+  }
+  // As under a limit on address space.
+  void map_at_most(u64 bytes) { can_map_ = bytes; }
   constexpr bool mutant(pool::Mutant) const noexcept { return false; }
   void mark(const char *) noexcept {}
 
@@ -84,6 +88,7 @@ private:
   LockTable &locks_;
   u32 process_;
   std::atomic<u64> state_;
+  u64 can_map_ = ~u64{0};
 };
 
 using Member = pool::Member<TestEnv>;

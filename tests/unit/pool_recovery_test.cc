@@ -274,12 +274,21 @@ PoolOffset active_area(const TestStore &store, LiveMember &member) {
   return store.geometry().area_at(view.active_slot, view.active.area);
 }
 
+// Flips a bit in the map word of an extent.
+void spoil_word(TestStore &store, LiveMember &member, u32 extent) {
+  const PoolOffset at = store.geometry().map_word(active_area(store, member), extent);
+  u64 word = 0;
+  cr_assert(store.memory().load_word(at, word));
+  store.memory().publish_word(at, word ^ 1);
+}
+
 }  // namespace
 
+// An unreadable map word beside a run's is taken for the run's: a published run stays.
 // Guards: tails behind an unreadable word of their run were free at once.
-Test(pool_recovery, tails_behind_an_unreadable_word_wait_as_it_does, .timeout = 30) {
-  for (u32 unreadable : {0u, 1u}) {
-    TestStore store(lease_of(1000));
+Test(pool_recovery, unreadable_word_of_a_published_run_loses_nothing, .timeout = 30) {
+  for (u32 unreadable : {0u, 1u, 3u}) {
+    TestStore store(lease_of(400));
     auto owner = std::make_unique<ServingOwner>(store, 1);
     LiveMember a(store, 2);
     const pool::NsRef ns = open_ns(a);
@@ -288,17 +297,98 @@ Test(pool_recovery, tails_behind_an_unreadable_word_wait_as_it_does, .timeout = 
     cr_assert_eq(p.block.run_extents, 4u);
     const u32 head = p.block.extent;
     owner->stop();
-    const PoolOffset at = store.geometry().map_word(active_area(store, a), head + unreadable);
-    u64 word = 0;
-    cr_assert(store.memory().load_word(at, word));
-    store.memory().publish_word(at, word ^ 1);
+    spoil_word(store, a, head + unreadable);
     ServingOwner next(store, 4);
-    for (u32 x = head + unreadable; x < head + 4; ++x) {
-      cr_assert_eq(u32{next->space().at(x).record.holder}, u32{media::kHolderFormer}, "%u", x);
+    cr_assert_eq(next->stats().unreadable_map_words, 1u);
+    wait_ms(1200);  // three leases
+    cr_assert(look(a, ns, 1).presence == pool::Presence::kHit);
+    for (u32 x = head; x < head + 5; ++x) {
+      cr_assert_eq(next->space().is_free(x), x == head + 4, "%u of %u", x, head);
     }
-    cr_assert(look(a, ns, 1).presence == pool::Presence::kMiss, "no entry for a part of a run");
-    cr_assert(within_ms(4000, [&] { return next->space().is_free(head + 3); }));
+    cr_assert_eq(a->remove(make_key(1), 0, a.in(1000)), 0);
+    cr_assert(within_ms(2000, [&] { return next->space().is_free(head + 3); }));
     for (u32 x = head; x < head + 4; ++x) cr_assert(next->space().is_free(x), "%u", x);
+  }
+}
+
+// One that is in a member's hand stays there whatever time passes, and comes back with it.
+Test(pool_recovery, unreadable_word_of_a_run_in_hand_waits_for_its_member, .timeout = 60) {
+  for (u32 unreadable : {0u, 2u, 3u}) {
+    TestStore store(lease_of(400));
+    auto owner = std::make_unique<ServingOwner>(store, 1);
+    LiveMember a(store, 2);
+    const pool::NsRef ns = open_ns(a);
+    pool::Publication p;
+    const media::BlockShape shape = media::block_shape(7 << 20, 1);
+    cr_assert_eq(a->reserve(shape.block_bytes(), 1, a.in(1000), &p.block), 0);
+    cr_assert_eq(p.block.run_extents, 4u);
+    owner->stop();
+    spoil_word(store, a, p.block.extent + unreadable);
+    ServingOwner next(store, 4);
+    wait_ms(1600);  // four leases: it writes all the while
+    for (u32 x = p.block.extent; x < p.block.extent + 4; ++x) {
+      cr_assert_eq(u32{next->space().at(x).record.holder}, a->slot(), "%u", x);
+    }
+    p.key = make_key(1);
+    p.ns = ns;
+    p.payload_lines = (7 << 20) / kLineBytes;
+    cr_assert_eq(a->publish(&p, 1, a.in(1000)), 0);
+    cr_assert_eq(p.result, 0, "it has all of its run: %d", p.result);
+    cr_assert(look(a, ns, 1).presence == pool::Presence::kHit);
+  }
+}
+
+// The word behind a run may be another member's extent: that one says so in its report.
+Test(pool_recovery, unreadable_word_behind_a_run_goes_to_who_reports_it, .timeout = 30) {
+  TestStore store(lease_of(400));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  pool::Publication run, single;
+  const media::BlockShape large = media::block_shape(7 << 20, 1),
+                          small = media::block_shape(65536, 1);
+  cr_assert_eq(a->reserve(large.block_bytes(), 1, a.in(1000), &run.block), 0);
+  u32 x = 0;
+  for (u32 i = 0; i < 400 && x != run.block.extent + 4; ++i) {
+    cr_assert_eq(b->reserve(small.block_bytes(), 1, b.in(1000), &single.block), 0);
+    x = single.block.extent;
+  }
+  cr_assert_eq(x, run.block.extent + 4);
+  owner->stop();
+  spoil_word(store, a, x);
+  ServingOwner next(store, 4);
+  const auto publish = [&](LiveMember &member, pool::Publication &p, u64 key, u64 bytes) {
+    p.key = make_key(key);
+    p.ns = ns;
+    p.payload_lines = bytes / kLineBytes;
+    cr_assert_eq(member->publish(&p, 1, member.in(2000)), 0);
+    cr_assert_eq(p.result, 0, "key %lu: %d", key, p.result);
+    cr_assert(look(b, ns, key).presence == pool::Presence::kHit);
+  };
+  publish(b, single, 1, 65536);
+  publish(a, run, 2, 7 << 20);
+  cr_assert_eq(u32{next->space().at(x).record.holder}, b->slot());
+  cr_assert(next->space().at(x).record.flags & media::kMapTainted);
+}
+
+// Guards: the tails of a run whose entry was lost were nobody's.
+Test(pool_recovery, run_whose_entry_is_lost_is_free, .timeout = 30) {
+  TestStore store(lease_of(400));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  pool::Publication p;
+  cr_assert_eq(put_block(a, ns, 1, 7 << 20, &p), 0);
+  const pool::Hit hit = look(a, ns, 1);
+  owner->stop();
+  const PoolOffset at = store.geometry().entry_line(active_area(store, a), hit.entry);
+  u64 word = 0;
+  cr_assert(store.memory().load_word(at, word));
+  store.memory().publish_word(at, word ^ 1);
+  ServingOwner next(store, 4);
+  cr_assert_eq(next->stats().unreadable_entries, 1u);
+  for (u32 x = p.block.extent; x < p.block.extent + 4; ++x) {
+    cr_assert(next->space().is_free(x), "%u of %u", x, p.block.extent);
   }
 }
 

@@ -245,6 +245,28 @@ Test(pool_resize, what_cannot_be_touched_is_not_named, .timeout = 60) {
   cr_expect(resized(store, a, kSmall + 8 * kMiB));
 }
 
+// proto 14: a candidate that cannot map the pool as it is would leave a claim above the owner's
+// epoch, and no answer would count any more.
+Test(pool_resize, who_cannot_map_the_pool_does_not_claim_it, .timeout = 60) {
+  media::FormatOptions patient = options();
+  patient.lease_ms = 10'000;
+  TestStore store(patient, kSmall, kRoom);
+  auto env = store.process(9);
+  Member candidate(*env, store.geometry());
+  cr_assert_eq(candidate.join({.standby_slot = 1}), 0, "while the pool is small");
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  cr_assert(resized(store, a, kLarge));
+  env->map_at_most(kSmall);
+  Owner late(*env, candidate);
+  cr_expect_eq(late.take_over(1), -EFBIG);
+  const pool::ClaimView view = a->claims().read();
+  cr_expect_eq(view.highest_claimed, owner->epoch(), "it looked before it claimed");
+  cr_expect_eq(put_block(a, open_ns(a), 1, kBlock), 0, "answers count as before");
+  env->map_at_most(kRoom);
+  cr_expect_eq(late.take_over(1), 0);
+}
+
 // A run over the new end goes as a whole.
 Test(pool_resize, a_run_over_the_new_end_goes, .timeout = 60) {
   TestStore store(options(), kSmall, kRoom);

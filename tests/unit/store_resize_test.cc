@@ -4,11 +4,14 @@
 // name and changes nothing; storage comes back when it shrinks.
 // How: contexts over one file, each with descriptors and mappings of its own.
 #include <criterion/criterion.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <mutex>
 #include <thread>
 
 #include "api_fixture.hpp"
@@ -162,6 +165,42 @@ Test(store_resize, a_block_larger_than_the_store_was, .timeout = 60) {
   cr_expect_eq(owner.get(1, kLarge), 1);
 }
 
+// Who only reads has nobody that looks for new owners: a ticket of somebody who knows the grown
+// pool makes it look.
+Test(store_resize, a_reader_of_before_maps_a_block_of_the_grown_part, .timeout = 60) {
+  const FileStore store(16, 256);
+  Application owner(store, true);
+  const auto joined = [&](uint32_t flags) {
+    kvpool_open_opts opts = KVPOOL_OPTS(kvpool_open_opts);
+    opts.flags = flags;
+    opts.engine_id = 7;
+    kvpool_ctx *ctx = nullptr;
+    cr_assert_eq(kvpool_open(store.address(), &opts, &ctx), 0);
+    return ctx;
+  };
+  kvpool_ctx *reader = joined(KVPOOL_OPEN_F_READ_ONLY), *writer = joined(0);
+  ResizeReport report;
+  std::string why;
+  cr_assert_eq(resize(*opened(store), 128, false, report, &why), 0, "%s", why.c_str());
+  constexpr u64 kBlock = 40 * kMiB;  // larger than the pool was
+  kvpool_ns *ns = api_test::open_ns(writer);
+  const auto key = api_test::key_of(ns, 1);
+  const auto data = api_test::bytes_of(1, kBlock);
+  cr_assert_eq(kvpool_put(ns, &key, data.data(), data.size(), api_test::in_ms(10'000)), 1);
+  kvpool_ticket ticket{};
+  cr_assert_eq(kvpool_pin(ns, &key, 1, nullptr, &ticket), 1);
+  std::vector<kvpool_piece> pieces(64);
+  const int n = kvpool_map(reader, &ticket, pieces.size(), pieces.data());
+  cr_assert_gt(n, 1, "%d: %s", n, kvpool_strerror_detail(reader));
+  for (int i = 0; i < n; ++i) {
+    const kvpool_piece &piece = pieces[static_cast<std::size_t>(i)];
+    cr_expect_eq(std::memcmp(piece.addr, &data[piece.block_offset], piece.bytes), 0);
+  }
+  kvpool_ns_close(ns);
+  kvpool_close(writer);
+  kvpool_close(reader);
+}
+
 Test(store_resize, refusals_name_what_is_wrong, .timeout = 60) {
   const FileStore store(32);
   const auto refused = [&](Context &context, u64 bytes, bool shrink, const char *says) {
@@ -195,6 +234,56 @@ Test(store_resize, refusals_name_what_is_wrong, .timeout = 60) {
   cr_expect_eq(resize(*admin, 32, false, report, &why), 0, "that is its size");
   cr_expect_eq(report.extents_before, report.extents_after);
   cr_expect_eq(store.length("/a"), 16 * kMiB);
+}
+
+// A standby under a limit on its address space: no claim of it is in the way of one that can map
+// the pool, it goes on standing by, and says so once.
+Test(store_resize, a_standby_that_cannot_map_the_grown_pool_stands_back, .timeout = 60) {
+  const FileStore store(256, 16 * 1024);
+  auto owner = std::make_unique<Application>(store, true);
+  std::string said;
+  std::mutex said_mutex;
+  ContextOptions options;
+  options.log = [&](LogLevel, const char *text) {
+    std::lock_guard guard(said_mutex);
+    said += std::string(text) + "\n";
+  };
+  rlimit before{}, limit{};
+  getrlimit(RLIMIT_AS, &before);
+  limit = before;
+  u64 pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  limit.rlim_cur = pages * 4096 + 4 * 1024 * kMiB;
+  std::unique_ptr<Context> standby;
+  std::string why;
+  cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+  const int opened_with = Context::open(store.address(), options, standby, &why);
+  cr_assert_eq(setrlimit(RLIMIT_AS, &before), 0);
+  cr_assert_eq(opened_with, 0, "%s", why.c_str());
+  std::atomic<bool> ended{false};
+  std::string end;
+  std::thread serving([&] {
+    standby->serve(0, 200, &end);
+    ended = true;
+  });
+  ResizeReport report;
+  cr_assert_eq(resize(*opened(store), 512, false, report, &why), 0, "%s", why.c_str());
+  owner.reset();
+  usleep(1'000'000);
+  cr_expect_not(ended, "it ends: %s", end.c_str());
+  const pool::ClaimView view = standby->member().claims().read();
+  cr_expect_eq(view.highest_claimed, view.highest_active, "no claim that leads nowhere");
+  cr_expect_eq(standby->owner_state(), 0);
+  {
+    std::lock_guard guard(said_mutex);
+    const auto first = said.find("more bytes than this process can map");
+    cr_expect(first < said.size(), "it says: %s", said.c_str());
+    cr_expect_eq(said.find("more bytes than this process can map", first + 1), std::string::npos);
+  }
+  Application next(store, true);
+  cr_expect_eq(next.put(1, 300 * 1024), 1);
+  standby->stop_serving();
+  serving.join();
 }
 
 // Whoever gives up, or is told to, leaves the store as it was; a pin is waited for.

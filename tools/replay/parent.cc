@@ -51,6 +51,10 @@ std::uint64_t capacity_of(const Args &args, const Workload &workload) {
          fmt::format("'{}' is not a size, a share such as 10%, or unlimited", text));
   }
   constexpr std::uint64_t kLeast = 32u << 20;
+  if (bytes < kLeast && args.has("--capacity")) {
+    warn(fmt::format("--capacity {}: the smallest pool of a replay is {}", text,
+                     bytes_text(kLeast)));
+  }
   return round_up(std::max(bytes, kLeast), kStripe);
 }
 

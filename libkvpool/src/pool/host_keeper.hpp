@@ -2,7 +2,7 @@
 // The host line (proto 6): one process of a host holds the host's lock and writes its line. Before
 // each heartbeat it rereads the line: a foreign incarnation means that two hosts use one id, which
 // is fatal for both, since their slots and doorbells are the same lines. Guarded by the member's
-// mutex.
+// mutex. The host's other processes look at the line as well, by its boot id.
 #pragma once
 
 #include <cstring>
@@ -28,9 +28,9 @@ public:
   // twice.
   bool beat(u32 host, const HostIdentity &identity) {
     if (!holding_) {
-      if (!env_.try_lock(LockKind::kHost, host)) return true;  // another process of this host does
-      holding_ = true;
       host_ = host;
+      if (!env_.try_lock(LockKind::kHost, host)) return !stranger_writes(identity);
+      holding_ = true;
       begin(identity);
       return true;
     }
@@ -51,6 +51,21 @@ public:
   }
 
 private:
+  // Another process of this host keeps the line. One of another boot that moves is written by
+  // somebody else; one that stands still was left there before.
+  bool stranger_writes(const HostIdentity &identity) {
+    media::HostLine found;
+    if (!read(found)) return false;
+    if (std::memcmp(found.boot_id, identity.boot_id, sizeof found.boot_id) == 0) return false;
+    const bool again = stranger_.incarnation != 0;
+    const bool moves =
+        found.incarnation != stranger_.incarnation || found.counter != stranger_.counter;
+    stranger_ = found;
+    if (!again || !moves) return false;
+    env_.mark("host_id_used_by_strangers");
+    return true;
+  }
+
   void begin(const HostIdentity &identity) {
     line_ = media::HostLine{};
     std::memcpy(line_.machine_id, identity.machine_id, sizeof line_.machine_id);
@@ -83,6 +98,7 @@ private:
   bool holding_ = false;
   u32 host_ = 0;
   media::HostLine line_{};
+  media::HostLine stranger_{};  // as last seen, of another boot
 };
 
 }  // namespace kvpool::pool

@@ -46,7 +46,8 @@ public:
     index_.prepare(claims_.read().active.index_groups, [] {});
   }
   // Claims, settles, scans, copies forward, activates (proto 7). The caller holds the lock of the
-  // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on.
+  // standby slot. 0; -EAGAIN a rival is ahead; -ESTALE another life; -EUCLEAN nothing to build on;
+  // -EFBIG the pool has more bytes than this process can map.
   // `index_groups`: the size of the index from now on, 0 for the one that it has. Where a larger
   // one would not take every entry it stays as it is.
   int take_over(u32 standby_slot, u64 index_groups = 0);
@@ -155,8 +156,8 @@ private:
   };
 
   // take-over
+  int look_before_claim(const ClaimView &view, u64 index_groups);
   int pick_area(const ClaimView &view, u8 &ret_area);
-  int look_before_claim(const ClaimView &view);
   bool area_reads_back();
   int scan(const ClaimView &base, u64 index_groups, bool in_parts = true);
   int scan_regions(PoolOffset base, u32 base_epoch);
@@ -169,9 +170,14 @@ private:
   void hide_twin(u32 a, u32 b);
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
+  bool unread(u32 extent) const;
+  bool in_unread_run(u32 extent, const media::MapRecord *before, u32 first,
+                     media::MapRecord &ret) const;
+  void settle_runs();
   class EntryScan;
   bool renew_while_scanning();
   void first_members();
+  void know_the_dead(const std::vector<MemberState> &before);
 
   // serving
   u32 poll_members(bool all);
@@ -220,6 +226,7 @@ private:
   bool overtaken(const media::PublishBody &body) const;
   bool of_unknown_clear(const media::PublishBody &body) const;
   void take_back(u32 number);
+  bool report_extent(u32 slot, const media::ReportExtentBody &body);
   void report_end(u32 slot);
   void return_extent(u32 slot, u32 extent);
   void release(u32 extent, bool tainted, u16 mark = 0);
@@ -281,6 +288,7 @@ private:
   void watch_members();
   bool load_member(u32 slot, Line &ret_line);
   bool stands_unread(u32 slot, const Line &line);
+  void mend_line(u32 slot, const Line &seen);
   void excuse(u32 slot);
   void write_quiet(u32 slot, u64 incarnation);
   bool said_quiet(u32 slot, u64 incarnation);
@@ -345,10 +353,12 @@ private:
   u32 pins_awaited_ = 0;
   u64 step_count_ = 0;
   u64 last_request_ns_ = 0, last_watch_ns_ = 0, reapers_read_ns_ = 0, taints_watched_ns_ = 0,
-      last_renew_ns_ = 0, last_chores_ns_ = 0, last_all_ns_ = 0, devices_read_ns_ = 0;
+      last_renew_ns_ = 0, last_chores_ns_ = 0, last_all_ns_ = 0, devices_read_ns_ = 0,
+      lines_mended_ns_ = 0;
   u32 doorbell_seen_[media::kMaxMembers]{};
   u32 recall_turn_ = 0;
   u32 base_extents_ = 0;  // of the area scanned last
+  std::vector<u32> unread_;  // extents whose words could not be read then, in order
   std::optional<Resize> resize_;
   u32 lost_ = 0, lost_once_ = 0;  // devices, a bit each: now, and at any time since the scan
   bool look_at_devices_ = true;  // at once

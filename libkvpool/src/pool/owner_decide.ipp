@@ -582,6 +582,42 @@ void Owner<Env>::unpin(u32 slot, const media::UnpinBody &body) {
   if (found->second.empty()) pins_.erase(found);
 }
 
+// A member has the extent in hand. False when it is not the member's: a publication that returned
+// it may have been decided and never accepted. One that was taken for a part of a run, since its
+// word could not be read, is the member's all the same, tainted.
+template <PoolEnv Env>
+bool Owner<Env>::report_extent(u32 slot, const media::ReportExtentBody &body) {
+  const MemberState &m = members_[slot];
+  const u32 x = body.extent;
+  const bool run = body.size_class == media::kClassRun;
+  const bool sound = run || (body.size_class < media::kSizeClasses &&
+                             space_.blocks(body.size_class) > 0);
+  const auto tail = [&](u32 y) {
+    return y < space_.count() && (space_.at(y).record.flags & media::kMapRunTail);
+  };
+  const bool guessed = !m.reported && sound && unread(x) && tail(x) &&
+                       space_.at(x).record.holder != media::kHolderOwner;
+  const bool others = guessed && tail(x + 1) && !unread(x + 1) &&
+                      space_.at(x + 1).record.holder != slot;
+  if (guessed && !others) {
+    env_.mark("run_word_reported");
+    media::MapRecord its{static_cast<u8>(slot), tag_of(m.incarnation), body.size_class,
+                         media::kMapTainted, 0};
+    for (u32 i = 1; tail(x + i); ++i) {
+      media::MapRecord behind{media::kHolderFormer, 0, media::kClassNone, 0, 0};
+      if (run) behind = {its.holder, its.tag, its.size_class,
+                         media::kMapRunTail | media::kMapTainted, 0};
+      set_map(x + i, behind);
+    }
+    if (run) its.flags |= media::kMapRunHead;
+    set_map(x, its);
+    if (!run) quarantine(media::kHolderFormer, 0, false, true, 0);
+  }
+  if (!holds(slot, x)) env_.mark("report_foreign_extent");
+  members_[slot].named.push_back(x);
+  return holds(slot, x);
+}
+
 // proto 8: what the map says the member holds and its report did not name is the owner's again now.
 template <PoolEnv Env>
 void Owner<Env>::report_end(u32 slot) {

@@ -11,6 +11,7 @@ inline constexpr u64 kClockShare = 50;  // clocks' rates differ by less than twi
 // At activation: who lives, and who owes a report.
 template <PoolEnv Env>
 void Owner<Env>::first_members() {
+  const std::vector<MemberState> before = std::move(members_);
   members_.assign(geo_.member_count(), MemberState{});
   quarantine_.clear();
   responses_.clear();
@@ -19,6 +20,7 @@ void Owner<Env>::first_members() {
   reports_awaited_ = pins_awaited_ = 0;
   last_watch_ns_ = env_.now_ns();
   watch_members();
+  know_the_dead(before);
   std::erase_if(pendings_, [&](u32 n) {  // announced by somebody who is gone
     const media::Entry e = index_.entry(n);
     const u32 slot = static_cast<u32>(e.check_hash & 0xFFFF);
@@ -54,6 +56,20 @@ void Owner<Env>::first_members() {
   }
 }
 
+// A verdict is final: after a take-over from itself an owner waits for nobody's report whom it gave
+// up before, although the line in the slot is still that one's. The quarantine begins anew.
+template <PoolEnv Env>
+void Owner<Env>::know_the_dead(const std::vector<MemberState> &before) {
+  for (u32 slot = 0; slot < before.size(); ++slot) {
+    const MemberState &was = before[slot], &now = members_[slot];
+    if (was.life != Life::kDead || was.incarnation == 0) continue;
+    if (now.life != Life::kLive || now.incarnation != was.incarnation) continue;
+    env_.mark("verdict_carried_over");
+    --stats_.members_joined;
+    bury(slot, said_quiet(slot, was.incarnation));
+  }
+}
+
 // Loads a slot's line from the medium. One that was caught in the middle of a store is whole again
 // after a few looks; they are worth it for those who live, and for all at activation.
 template <PoolEnv Env>
@@ -83,10 +99,36 @@ bool Owner<Env>::stands_unread(u32 slot, const Line &line) {
   return false;
 }
 
+// A line that does not verify, of a slot that nobody holds, is blank again: a process of a former
+// life of the store stored its last one after the format, or the line went bad. With the slot's
+// lock the owner is the line's only writer.
+template <PoolEnv Env>
+void Owner<Env>::mend_line(u32 slot, const Line &seen) {
+  const auto is_blank = [](const Line &line) {
+    return std::count(line.w, line.w + 8, 0) == 8;
+  };
+  if (is_blank(seen) || members_[slot].life == Life::kLive || slot == member_.slot()) return;
+  if (!env_.try_lock(LockKind::kMember, slot)) return;
+  const PoolOffset at = geo_.member_at(slot);
+  auto &mem = env_.memory();
+  Line line;
+  mem.acquire(at, kLineBytes);
+  const bool whole = mem.load_line(at, line) && claims_.sealer().intact(line, at, 0);
+  if (!whole) {
+    env_.mark("member_line_mended");
+    mem.publish_line(at, Line{});
+    mem.drain_strict(&at, 1);
+  }
+  env_.unlock(LockKind::kMember, slot);
+}
+
 template <PoolEnv Env>
 void Owner<Env>::watch_members() {
   auto &mem = env_.memory();
   const u64 now = env_.now_ns();
+  const bool mend =
+      serving_ && now - lines_mended_ns_ >= u64{geo_.lease_ms} * kMs / kLockProbeShare;
+  if (mend) lines_mended_ns_ = now;
   mem.acquire(geo_.member_at(0), u64{geo_.member_count()} * kLineBytes);
   for (u32 slot = 0; slot < members_.size(); ++slot) {
     Line line;
@@ -99,6 +141,7 @@ void Owner<Env>::watch_members() {
         --stats_.members_joined;
       } else {
         check_death(slot, now);  // never used, or damaged
+        if (mend) mend_line(slot, line);
       }
       continue;
     }

@@ -28,6 +28,7 @@ int Owner<Env>::scan(const ClaimView &base, u64 index_groups, bool in_parts) {
   run_first_ = run_length_ = 0;
   base_version_ = media::make_version(epoch, 0);
   emptied_version_ = 0;
+  unread_.clear();
   if (int err = scan_regions(area, epoch)) return err;
   scan_namespaces(area, epoch);
   index_.reset(index_groups, static_cast<u32>(ns_.size()),
@@ -147,6 +148,7 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
           record.holder >= geo_.member_count() && record.holder < media::kHolderFormer;
       if (!good || nobody) {
         env_.mark("scan_map_unreadable");
+        unread_.push_back(i);
         ++stats_.unreadable_map_words;
         record = {media::kHolderFormer, 0, media::kClassNone, 0, 0};
       }
@@ -161,13 +163,19 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
 
 // A crash between the words of a run that was granted leaves tails without a head: they are free
 // (proto 8). One between the words of a run that was given back leaves tails of the owner behind a
-// member's head: they stay with it, for the member may write the whole run. Behind a
-// word that could not be read their head may have stood: they wait as long as it does.
+// member's head: they stay with it, for the member may write the whole run. A word that could not
+// be read is taken for the run's that stands before it, or for the head of the tails behind it;
+// where the head may be another one these tails wait as it does.
 template <PoolEnv Env>
 void Owner<Env>::repair_runs() {
   bool in_run = false, former = false;
+  u32 first = 0;
   media::MapRecord head{};
   for (u32 x = 0; x < space_.count(); ++x) {
+    if (media::MapRecord part; in_unread_run(x, in_run ? &head : nullptr, first, part)) {
+      env_.mark("run_word_restored");
+      set_map(x, part);
+    }
     const media::MapRecord record = space_.at(x).record;
     if (record.holder == media::kHolderFormer) {
       in_run = false;
@@ -176,6 +184,7 @@ void Owner<Env>::repair_runs() {
       in_run = true;
       former = false;
       head = record;
+      first = x;
     } else if (record.flags & media::kMapRunTail) {
       if (in_run && record.holder == head.holder) continue;
       if (in_run && record.holder == media::kHolderOwner &&
@@ -195,6 +204,58 @@ void Owner<Env>::repair_runs() {
       in_run = false;
     } else {
       in_run = former = false;
+    }
+  }
+}
+
+template <PoolEnv Env>
+bool Owner<Env>::unread(u32 extent) const {
+  return std::binary_search(unread_.begin(), unread_.end(), extent);
+}
+
+// Whether extent x, whose word could not be read, is taken for a part of a run: of the one that is
+// in progress there (null: none), from `first` on, or of the one that goes on behind x. What else
+// the word said is not known, so the part is tainted.
+template <PoolEnv Env>
+bool Owner<Env>::in_unread_run(u32 x, const media::MapRecord *before, u32 first,
+                               media::MapRecord &ret) const {
+  if (!unread(x) || x >= space_.regions().extents_in_use()) return false;
+  media::MapRecord part{};
+  const bool tail_behind = x + 1 < space_.count() && !unread(x + 1) &&
+                           (space_.at(x + 1).record.flags & media::kMapRunTail);
+  if (tail_behind) part = space_.at(x + 1).record;
+  const bool same = before && part.holder == before->holder && part.tag == before->tag;
+  if (before && (!tail_behind || same) && space_.regions().one_region(first, x + 1 - first)) {
+    part = *before;
+    part.flags = media::kMapRunTail | media::kMapTainted;
+  } else if (tail_behind && (x == 0 || !unread(x - 1))) {
+    part.flags = media::kMapRunHead | media::kMapTainted;
+  } else {
+    return false;
+  }
+  part.ns = 0;
+  ret = part;
+  return true;
+}
+
+// After the entries were scanned. A run that the owner holds is no longer than its block needs:
+// what was taken for a part of it waits like any extent whose word could not be read. One without a
+// block, whose entry was lost, is free.
+template <PoolEnv Env>
+void Owner<Env>::settle_runs() {
+  for (u32 x = 0; x < space_.count(); ++x) {
+    const media::MapRecord head = space_.at(x).record;
+    if (!(head.flags & media::kMapRunHead) || head.holder != media::kHolderOwner) continue;
+    if (space_.at(x).used == 0) {
+      env_.mark("run_without_entry");
+      free_run(x);
+      continue;
+    }
+    const media::Entry &e = index_.entry(space_.entry_at({x, 0}));
+    const media::BlockShape shape(media::payload_lines_of(e.length), media::shards_of(e.length));
+    const u64 needs = media::run_extents(shape.block_bytes(), space_.regions().extent_bytes());
+    for (u32 i = space_.run_length(x); i-- > needs;) {
+      set_map(x + i, {media::kHolderFormer, 0, media::kClassNone, 0, 0});
     }
   }
 }
@@ -544,6 +605,7 @@ bool Owner<Env>::scan_entries(PoolOffset base, u32 base_epoch, bool in_parts) {
   for (EntryScan &part : parts) part.merge();
   index_.scanned();
   for (EntryScan &part : parts) part.settle();
+  settle_runs();
   return true;
 }
 
@@ -589,6 +651,7 @@ int Owner<Env>::scan_into_larger(PoolOffset base, u32 base_epoch, u64 base_group
   part.merge();
   index_.scanned();
   part.settle();
+  settle_runs();
   write_index();
   env_.mark("index_grown");
   return 0;

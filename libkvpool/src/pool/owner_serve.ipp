@@ -309,12 +309,8 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
       ++m.report_begun;
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
     case MessageType::kReportExtent: {
-      // A publication that returned it may have been decided and never accepted.
-      const u32 extent = body_as<media::ReportExtentBody>(body).extent;
-      if (!holds(slot, extent)) env_.mark("report_foreign_extent");
-      m.named.push_back(extent);
-      return answer(slot, type, holds(slot, extent) ? MessageStatus::kOk : MessageStatus::kAbsent,
-                    nullptr, 0);
+      const bool its = report_extent(slot, body_as<media::ReportExtentBody>(body));
+      return answer(slot, type, its ? MessageStatus::kOk : MessageStatus::kAbsent, nullptr, 0);
     }
     case MessageType::kReportPin: {
       media::PinAnswer out{};

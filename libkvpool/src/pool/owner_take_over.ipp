@@ -15,7 +15,7 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   ClaimView view = claims_.read();
   if (view.gone) return -ESTALE;
   if (view.unreadable) return -EUCLEAN;
-  if (int err = look_before_claim(view)) return err;
+  if (int err = look_before_claim(view, index_groups)) return err;
   const bool low = env_.mutant(Mutant::kEpochFromActive);
   const u32 counter = media::epoch_counter(low ? view.highest_active : view.highest_claimed) + 1;
   if (counter > media::kEpochCounterMax) return -EOVERFLOW;
@@ -98,16 +98,24 @@ int Owner<Env>::pick_area(const ClaimView &view, u8 &ret_area) {
   return 0;
 }
 
-// A claim stops the owner that there is: nobody claims who could not go on. -EIO: a device is lost
-// that it takes.
+// From a claim on no answer of the owner counts, so nobody claims who could not go on: a device lost
+// that it takes (-EIO), nothing to build on, more bytes than this process can map, no memory for
+// the mirror (an exception).
 template <PoolEnv Env>
-int Owner<Env>::look_before_claim(const ClaimView &view) {
-  if (geo_.device_count == 1 || view.highest_active == 0) return 0;
-  const PoolOffset base = geo_.area_at(view.active_slot, view.active.area);
-  if (lines_lost(env_, geo_)) return -EIO;
-  if (!from_mirror_ && pool::area_lost(env_, geo_, base)) return -EIO;
-  u8 area = 0;
-  return pick_area(view, area);
+int Owner<Env>::look_before_claim(const ClaimView &view, u64 index_groups) {
+  if (geo_.device_count > 1 && view.highest_active != 0) {
+    const PoolOffset base = geo_.area_at(view.active_slot, view.active.area);
+    if (lines_lost(env_, geo_)) return -EIO;
+    if (!from_mirror_ && pool::area_lost(env_, geo_, base)) return -EIO;
+    u8 area = 0;
+    if (int err = pick_area(view, area)) return err;
+  }
+  if (from_mirror_) return 0;
+  Session base;
+  if (int err = open_session(env_, claims_, geo_, view, base)) return err;
+  index_.prepare(index_groups != 0 ? index_groups : base.index_groups,
+                 [this] { renew_while_scanning(); });
+  return 0;
 }
 
 // What was filled can be read, so that nobody is sent to an area on a device that went meanwhile.

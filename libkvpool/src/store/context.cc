@@ -361,7 +361,7 @@ int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
 int Context::serve_rounds(u64 until_ns, bool embedded) {
   int result = 0;
   u32 unfit = 0;     // slots whose areas lie where nothing can be read
-  bool said = false;
+  bool said = false, too_large_said = false;
   while (result == 0 && !serving_over(until_ns)) {
     u32 slot = 0;
     if (take_standby(unfit, slot) != 0) {
@@ -381,6 +381,10 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
       result = member_->claims().read().gone ? -EIDRM : 0;
       env_->sleep_ns(env_->random() % (20 * kMillisecond));
+    } else if (result == -EFBIG) {
+      result = 0;
+      if (!std::exchange(too_large_said, true)) say_too_large();
+      env_->sleep_ns(200 * kMillisecond);  // its standby slot is free for somebody else
     }
     if (result == -EIO) {  // proto 14: a device is lost; the areas of another slot lie elsewhere
       unfit |= 1u << slot;
@@ -393,6 +397,14 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
     }
   }
   return result == 0 && host_id_lost_.load() ? -ESTALE : result;
+}
+
+// The pool grew while this process stood by.
+void Context::say_too_large() {
+  log(LogLevel::kWarning,
+      address_ + ": cannot take over: the pool has grown to more bytes than this process can map; "
+                 "it stands by in case the pool shrinks, and where no other standby is running, "
+                 "open it again or start `kvpool serve` anew");
 }
 
 // The mirror's memory, while there is time. Without it the take-over asks again, and waits for it.
@@ -411,6 +423,7 @@ int Context::serve_round(u32 slot, u64 until_ns) {
   Member member(*env_, geometry_);
   Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
   for (bool prepared = false; !serving_over(until_ns) && !owner_gone(slot); prepared = true) {
+    if (member_->follow_owner() == -EFBIG) return -EFBIG;  // proto 7: who cannot map it stands back
     if (!prepared) prepare(owner);
     env_->sleep_ns(20 * kMillisecond);
   }
@@ -557,21 +570,35 @@ bool Context::owner_numbers(OwnerNumbers &ret) {
 
 // ---- who owns -----------------------------------------------------------------------------------
 
-// Whether a member's heartbeat moved within `patience_ns`, as far as this context has looked.
-// Unknown counts as moving: a suspicion needs that long a silence.
-bool Context::heartbeat_moves(Watch &watch, u32 slot, u64 incarnation, u64 patience_ns) {
+// A slot's line as the medium has it. False: it cannot be read.
+bool Context::read_member(u32 slot, media::MemberLine &ret_line) {
   const PoolOffset at = geometry_.member_at(slot);
   auto &memory = env_->memory();
   memory.acquire(at, kLineBytes);
   Line line;
-  u64 counter = 0;
-  bool left = false;
-  if (memory.load_line(at, line) && member_->claims().sealer().intact(line, at, 0)) {
-    const auto member = media::from_line<media::MemberLine>(line);
-    left = member.incarnation != incarnation ||
-           member.state == static_cast<u8>(media::MemberState::kLeft);
-    counter = member.counter;
-  }
+  if (!memory.load_line(at, line)) return false;
+  if (!member_->claims().sealer().intact(line, at, 0)) return false;
+  ret_line = media::from_line<media::MemberLine>(line);
+  return true;
+}
+
+// Whether what this process stores comes to the medium and can be read there: a host whose own link
+// is gone sees everybody stand still. The member's own line is written, and read back.
+bool Context::link_works() {
+  media::MemberLine before{}, after{};
+  const u32 slot = member_->slot();
+  return read_member(slot, before) && member_->renew() && read_member(slot, after) &&
+         after.incarnation == member_->incarnation() && after.counter != before.counter;
+}
+
+// Whether a member's heartbeat moved within `patience_ns`, as far as this context has looked.
+// Unknown counts as moving: a suspicion needs that long a silence.
+bool Context::heartbeat_moves(Watch &watch, u32 slot, u64 incarnation, u64 patience_ns) {
+  media::MemberLine line{};  // what cannot be read stands still
+  const bool read = read_member(slot, line);
+  const bool left = read && (line.incarnation != incarnation ||
+                             line.state == static_cast<u8>(media::MemberState::kLeft));
+  const u64 counter = line.counter;
   if (left) return false;
   const u64 now = monotonic_ns();
   std::lock_guard guard(watch_mutex_);
@@ -617,14 +644,15 @@ bool Context::candidate_moves(const pool::ClaimView &view, u32 my_slot) {
 }
 
 // Whether the holder of standby slot `my_slot` should claim now: the owner is gone, or its
-// heartbeat stands still for the time of suspicion. That is no verdict on it: it may go on, and
-// finds itself outbid.
+// heartbeat stands still for the time of suspicion, and not because our own link is gone. That is
+// no verdict on it: it may go on, and finds itself outbid.
 bool Context::owner_gone(u32 my_slot) {
   const pool::ClaimView view = member_->claims().read();
   if (view.gone || view.highest_active == 0) return true;  // the take-over says what is wrong
   const bool candidate = candidate_moves(view, my_slot);
-  if (view.active_slot == my_slot) return !candidate;  // its last holder is dead: the lock is ours
-  return !owner_moves(view, suspicion_ns_.load()) && !candidate;
+  // Of our own slot the last holder is dead: the lock is ours.
+  const bool owner = view.active_slot != my_slot && owner_moves(view, suspicion_ns_.load());
+  return !owner && !candidate && link_works();
 }
 
 int Context::wait_owner(u64 deadline) {

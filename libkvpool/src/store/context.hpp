@@ -201,6 +201,7 @@ private:
                   ResizeReport &report, std::string *why);
   int ask_resize(const ResizeOptions &options, ResizeReport &report, std::string *why);
   void prepare(Owner &owner);
+  void say_too_large();
   int serve_once(Owner &owner, u64 until_ns);
   static void on_decision(void *context, const pool::DecisionEvent &decision);
   int take_standby(u32 but, u32 &ret_slot);
@@ -210,6 +211,8 @@ private:
     u64 incarnation = 0, counter = 0, since_ns = 0;
   };
   u64 lease_ns() const { return u64{geometry_.lease_ms} * 1'000'000; }
+  bool read_member(u32 slot, media::MemberLine &ret_line);
+  bool link_works();
   bool heartbeat_moves(Watch &watch, u32 member_slot, u64 incarnation, u64 patience_ns);
   bool slot_free(u32 standby_slot, u32 member_slot);
   bool owner_moves(const pool::ClaimView &view, u64 patience_ns);

@@ -207,7 +207,8 @@ int list_namespaces(Context &context, std::vector<NsInfo> &ret_infos) {
   return 0;
 }
 
-int remove_namespace(Context &context, std::string_view name, u64 deadline, std::string *why) {
+int control_namespace(Context &context, std::string_view name, media::NsOp op, u64 deadline,
+                      std::string *why) {
   u32 id = 0;
   media::NamespaceLine line;
   const int found = find_by_name(context, name, id, line);
@@ -216,9 +217,13 @@ int remove_namespace(Context &context, std::string_view name, u64 deadline, std:
   }
   if (found) return context.explain(found, why);
   media::NsAnswer answer;
-  const int err =
-      context.member().ns_control(id, line.epoch, media::NsOp::kRemove, deadline, answer);
-  return context.explain(err, why);
+  const int err = context.member().ns_control(id, line.epoch, op, deadline, answer);
+  const bool cleared = op == media::NsOp::kClear && err == -ESTALE && context.member().alive();
+  return cleared ? 0 : context.explain(err, why);  // somebody else did since it was looked up
+}
+
+int remove_namespace(Context &context, std::string_view name, u64 deadline, std::string *why) {
+  return control_namespace(context, name, media::NsOp::kRemove, deadline, why);
 }
 
 }  // namespace kvpool::store

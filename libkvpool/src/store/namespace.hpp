@@ -86,6 +86,8 @@ private:
 int list_namespaces(Context &context, std::vector<NsInfo> &ret_infos);
 
 // -ENOENT when no namespace has that name.
+int control_namespace(Context &context, std::string_view name, media::NsOp op, u64 deadline,
+                      std::string *why);
 int remove_namespace(Context &context, std::string_view name, u64 deadline, std::string *why);
 
 }  // namespace kvpool::store

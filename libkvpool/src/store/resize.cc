@@ -79,6 +79,9 @@ int Context::plan_resize(const ResizeOptions &options, media::RegionTable &ret_w
   report.bytes_after = media::pool_bytes_in_use(geometry_, ret_wanted);
   report.data_after = ret_wanted.payload_bytes();
   report.extents_after = ret_wanted.extents_in_use();
+  for (u32 d = 0; d < geometry_.device_count; ++d) {
+    report.device_bytes[d] = media::device_end(geometry_, ret_wanted, d);
+  }
   return 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "arch/types.hpp"
+#include "media/layout.hpp"
 
 namespace kvpool::store {
 
@@ -31,6 +31,7 @@ struct ResizeReport {
   u32 extents_before = 0, extents_after = 0;
   u64 reserved_bytes = 0;    // that files grew by
   u64 given_back_bytes = 0;  // of storage
+  u64 device_bytes[media::kMaxDevices] = {};  // that each device needs then
 };
 
 }  // namespace kvpool::store

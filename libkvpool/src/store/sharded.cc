@@ -386,8 +386,8 @@ int map_block(Context &context, const TicketWire &wire, u64 max, MappedPiece *re
   }
   auto scratch = context.scratch().take();
   BlockLayout layout;
-  const int err = layout.open(context.member().session()->regions, ticket.address,
-                              ticket.payload_bytes, ticket.shards, scratch->pieces);
+  const int err = context.store().open_layout(layout, ticket.address, ticket.payload_bytes,
+                                              ticket.shards, *scratch);
   if (err) return context.explain(err, why);
   u64 offset = 0, n = 0;
   for (const transfer::Piece &piece : layout.pieces()) {

@@ -200,9 +200,6 @@ public:
     return 0;
   }
 
-private:
-  auto &mem() { return env_.memory(); }
-
   // Where a block lies. One that this member's table of regions does not know may be in a region
   // that the pool got since: it came with a ticket of somebody who knows the present owner.
   int open_layout(BlockLayout &layout, u64 address, u64 payload_bytes, u32 shards,
@@ -215,6 +212,9 @@ private:
     return layout.open(member_.session()->regions, address, payload_bytes, shards,
                        scratch.pieces);
   }
+
+private:
+  auto &mem() { return env_.memory(); }
 
   bool interrupted(const GetOptions &o) {
     return (o.cancelled && o.cancelled->load(std::memory_order_relaxed)) ||

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Shows: commands tell what a user would otherwise have to guess: a namespace is named by its name alone, a dry run says what
+a run would meet, what was done before is said to be so, and who evicts is named.
+How: the command over stores in files; rings and full file systems are made by hand."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cli import KVPOOL, Case, main, wait_until  # noqa: E402
+
+MIB = 1 << 20
+
+
+class Telling(Case):
+    def test_a_namespace_is_named_by_its_name(self):
+        store = self.make()
+        self.serve(store)
+        self.good("ns", "create", "m", "--model", "Qwen", "--dtype", "bf16", "--pool", store)
+        state = lambda: self.json("ns", "list", "--pool", store)["data"]["namespaces"][0]
+        self.good("ns", "bypass", "m", "--pool", store)
+        self.assertTrue(state()["bypassed"])
+        self.good("ns", "resume", "m", "--pool", store)
+        self.assertFalse(state()["bypassed"])
+        epoch = state()["epoch"]
+        self.good("ns", "clear", "m", "--yes", "--pool", store)
+        self.assertEqual(state()["epoch"], epoch + 1)
+        self.bad("ns", "clear", "m", "--yes", "--model", "another", "--pool", store, code=1, says="another description")
+        self.assertEqual(state()["epoch"], epoch + 1)
+        self.bad("ns", "bypass", "none", "--pool", store, code=3, says="there is none")
+
+    def test_events_from_now_on_need_follow(self):
+        store = self.make()
+        self.serve(store)
+        self.bad("events", store, "--from", "0", code=2, says="--follow")
+
+    def test_replay_says_that_its_pool_is_larger(self):
+        words = ("replay", "--members", "1", "--requests", "5", "--block-bytes", "4096")
+        self.assertIn("the smallest pool of a replay is 32 MiB", self.good(*words, "--capacity", "1MiB").err)
+        self.assertNotIn("smallest pool", self.good(*words, "--capacity", "32MiB").err)
+
+    def test_grow_dry_run_looks_for_space(self):
+        mount = self.folder / "tiny"
+        mount.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(mount)], capture_output=True,
+                          check=False).returncode != 0:
+            # An ordinary user cannot mount; more than any file system has is refused all the same.
+            mount = self.folder
+        try:
+            store = f"file:{mount / 'pool'}"
+            self.good("format", store, "--size", "32MiB", "--max-size", "2GiB")
+            served = self.serve(store)
+            self.good("grow", store, "--size", "38MiB", "--dry-run")
+            if mount != self.folder:
+                self.bad("grow", store, "--size", "1GiB", "--dry-run", code=1, says="no space")
+                self.bad("grow", store, "--size", "1GiB", code=1, says="no space")
+            else:
+                self.good("grow", store, "--size", "64MiB", "--dry-run")
+            served.terminate()
+            served.wait()
+        finally:
+            if mount != self.folder:
+                subprocess.run(["umount", str(mount)], check=True)
+
+    def test_format_dry_run_shows_index_and_room(self):
+        words = ("format", self.address(), "--index-growth", "4", "--max-size", "64MiB")
+        plan = self.json(*words, "--dry-run")["data"]["plan"]
+        self.assertIn("index of", self.good(*words, "--dry-run").out)
+        self.good(*words)
+        info = self.json("info", self.address(size=None))["data"]
+        for name in ("index_entries", "index_entries_max", "pool_bytes_max"):
+            self.assertEqual(plan[name], info[name], name)
+
+    def test_a_host_is_fenced_once(self):
+        store = self.make("pool", "32MiB", "--hosts", "2", "--lease-ms", "200")
+        owner = self.serve(store)
+        member = subprocess.Popen([str(KVPOOL), "debug", "hold", store + "?host=1"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.children.append(member)
+        self.assertTrue(member.stdout.readline().startswith("ready"))
+        for process in (owner, member):  # an owner would see by itself that the member is gone
+            process.kill()
+            process.wait()
+        before = lambda: [m["before"] for m in self.json("host", "fence", "1", store, "--confirmed")["data"]["fenced"]]
+        self.assertEqual(before(), [False])
+        self.assertEqual(before(), [True])
+        self.assertIn("fenced already, or seen to be gone: slot", self.good("host", "fence", "1", store, "--confirmed").out)
+
+    def test_serve_says_what_it_does_in_a_log_too(self):
+        store = self.make()
+        log = self.folder / "log"
+        with open(log, "w", encoding="utf-8") as file:
+            child = subprocess.Popen([str(KVPOOL), "serve", store], stdout=subprocess.DEVNULL, stderr=file)
+        self.children.append(child)
+        self.assertTrue(wait_until(lambda: f"serving {store}" in log.read_text()), log.read_text())
+
+    def test_doctor_names_each_ring(self):
+        rings = [Path(f"/dev/shm/kvpool-events-telling-{os.getpid()}-{i}") for i in range(3)]
+        try:
+            for ring in rings:
+                ring.write_bytes(b"x")
+            checks = self.json("doctor")["data"]["checks"]
+            for ring in rings:
+                named = [c for c in checks if c["name"] == "event ring" and str(ring) in c["value"]]
+                more = [c for c in checks if c["name"] == "event rings"]
+                self.assertTrue((len(named) == 1 and named[0]["hint"].endswith(f"rm {ring}")) or more, checks)
+        finally:
+            for ring in rings:
+                ring.unlink(missing_ok=True)
+
+    def test_why_names_the_quota(self):
+        store = self.make()
+        self.serve(store)
+        self.good("ns", "create", "q", "--quota", "1MiB", "--pool", store)
+        for i in range(12):
+            self.good("put", f"k{i}", "--ns", "q", "--pool", store, data=os.urandom(200_000))
+        done = self.good("why", "k0", "--ns", "q", "--pool", store, code=3)
+        self.assertIn("evicted", done.out)
+        self.assertIn("its quota of 1 MiB", done.out)
+
+
+if __name__ == "__main__":
+    main()
