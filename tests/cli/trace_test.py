@@ -60,6 +60,12 @@ class Traces(Case):
             self.assertEqual(said["dialect"], dialect)
             self.assertEqual(said["sorted"], not shuffled)
 
+    def test_a_deep_line_is_an_error_and_no_crash(self):
+        deep = '{"timestamp":0,"input_length":1,"output_length":1,"hash_ids":' + "[" * 80000 + "]" * 80000 + "}\n"
+        said = run("replay", self.write([deep]), *METADATA)
+        self.assertEqual(said.returncode, 1, said.stderr)
+        self.assertIn('trace.jsonl:1: "hash_ids" is an array', said.stderr)
+
     def test_mooncake(self):
         requests = list(chains(300, 1))
         lines = [{"timestamp": 7 * i, "input_length": 512 * len(ids) - 1, "output_length": 9, "hash_ids": ids}

@@ -355,8 +355,10 @@ int run_kept(const Options &options, const RunOptions &base) {
 int run_main(int argc, char **argv) {
   Options options;
   CLI::App app{"Runs kvpool's protocol code on simulated hosts whose caches lie.", "kvpool-sim"};
-  app.add_option("--seeds", options.seeds, "Number of seeds, 1,000 unless said otherwise.");
-  app.add_option("--seed", options.seed, "First seed.");
+  app.add_option("--seeds", options.seeds, "Number of seeds, 1,000 unless said otherwise.")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{10'000'000}));
+  app.add_option("--seed", options.seed, "First seed.")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
   app.add_option("--scenario", options.scenario, "Only this scenario.");
   app.add_option("--ops", options.ops, "At most this many operations of each actor.");
   app.add_option("--without", options.without, "Features to switch off, comma separated.");

@@ -42,6 +42,26 @@ Ticket ticket_of(std::mt19937_64 &rng) {
 
 }  // namespace
 
+// Guards: on a host that had been up for 52 days every pin counted as over.
+Test(tickets, expiry_of_any_age_of_the_clock) {
+  const TicketScope scope = scope_of(1);
+  std::mt19937_64 rng(3);
+  constexpr u64 kSecond = 1'000'000'000, kWrap = u64{1} << 52;
+  for (const u64 now : {60 * kSecond, kWrap - kSecond, kWrap, kWrap + kSecond, 3 * kWrap + 7}) {
+    for (const u64 ttl : {kSecond / 10, kSecond, 900 * kSecond}) {
+      Ticket t = ticket_of(rng), back;
+      t.expiry_ns = now + ttl;
+      TicketWire wire;
+      encode_ticket(scope, t, wire);
+      cr_assert_eq(decode_ticket(scope, wire, back), 0);
+      cr_expect_not(expired(back, now), "at once");
+      cr_expect_not(expired(back, now + ttl - 3'000'000), "just before");
+      cr_expect(expired(back, now + ttl), "in time");
+      cr_expect(expired(back, now + 2 * ttl), "long after");
+    }
+  }
+}
+
 Test(tickets, round_trip) {
   const TicketScope scope = scope_of(1);
   std::mt19937_64 rng(2);

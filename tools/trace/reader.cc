@@ -29,6 +29,8 @@ struct BadLine {
 };
 
 std::string shown(const json &value) {
+  if (value.is_array()) return "an array";  // however deep
+  if (value.is_object()) return "an object";
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() > 40) text = text.substr(0, 37) + "...";
   return text;

@@ -98,9 +98,9 @@ int Owner<Env>::pick_area(const ClaimView &view, u8 &ret_area) {
   return 0;
 }
 
-// From a claim on no answer of the owner counts, so nobody claims who could not go on: a device lost
-// that it takes (-EIO), nothing to build on, more bytes than this process can map, no memory for
-// the mirror (an exception).
+// From a claim on no answer of the owner counts, so nobody claims who could not go on: a device
+// lost that it takes (-EIO), nothing to build on, more bytes than this process can map, no memory
+// for the mirror (an exception).
 template <PoolEnv Env>
 int Owner<Env>::look_before_claim(const ClaimView &view, u64 index_groups) {
   if (geo_.device_count > 1 && view.highest_active != 0) {

@@ -151,6 +151,10 @@ int Context::resize(const ResizeOptions &options, ResizeReport &ret_report, std:
     return fail(why, lock == -EAGAIN || lock == -EALREADY ? -EBUSY : lock,
                 address_ + ": is being resized, formatted or repaired by another process");
   }
+  struct Unlock {
+    backend::Locks &locks;
+    ~Unlock() { locks.unlock(backend::LockKind::kFormat, 0); }
+  } unlock{backend_->locks()};
   int err = ask_resize(options, report, why);
   if (err == 0 && options.shrink) {
     member_->follow_owner();
@@ -160,7 +164,6 @@ int Context::resize(const ResizeOptions &options, ResizeReport &ret_report, std:
       err = punch_retired(*backend_, now, report.given_back_bytes, why);
     }
   }
-  backend_->locks().unlock(backend::LockKind::kFormat, 0);
   if (err == 0) ret_report = report;
   return err;
 }

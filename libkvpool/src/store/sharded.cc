@@ -366,7 +366,7 @@ bool pin_lost(Context &context, const Ticket &ticket) {
 int ticket_valid(Context &context, const TicketWire &wire, std::string *why) {
   Ticket ticket;
   if (int err = decode(context, wire, /*pin=*/true, ticket, why)) return err;
-  if (ticket.same_host && monotonic_ns() > ticket.expiry_ns) return 0;
+  if (ticket.same_host && expired(ticket, monotonic_ns())) return 0;
   if (pin_lost(context, ticket)) return 0;
   pool::Hit hit;
   if (int err = hit_of_ticket(context, wire, 0, hit, why)) return err;
@@ -381,9 +381,10 @@ int map_block(Context &context, const TicketWire &wire, u64 max, MappedPiece *re
               std::string *why) {
   Ticket ticket;
   if (int err = decode(context, wire, /*pin=*/true, ticket, why)) return err;
-  if ((ticket.same_host && monotonic_ns() > ticket.expiry_ns) || pin_lost(context, ticket)) {
+  if ((ticket.same_host && expired(ticket, monotonic_ns())) || pin_lost(context, ticket)) {
     return fail(why, -EKEYEXPIRED, ticket_error(-EKEYEXPIRED));
   }
+  if (context.member().claims().read().gone) return context.explain(-EIDRM, why);
   auto scratch = context.scratch().take();
   BlockLayout layout;
   const int err = context.store().open_layout(layout, ticket.address, ticket.payload_bytes,

@@ -8,7 +8,7 @@ namespace kvpool::store {
 namespace {
 
 constexpr u64 kCrcSeed = 0x4B565449;  // never the seed of a line on the medium
-constexpr u32 kExpiryShift = 20;  // 1.05 ms: 32 bits hold 52 days, and the clock's rest is known
+constexpr u32 kExpiryShift = 20;  // 1.05 ms: 32 bits hold 52 days
 constexpr u64 kMask20 = (u64{1} << 20) - 1;
 constexpr u64 kMask24 = (u64{1} << 24) - 1;
 
@@ -86,6 +86,12 @@ int decode_ticket(const TicketScope &scope, const TicketWire &wire, Ticket &ret_
   if (out.payload_bytes == 0) return -EBADMSG;
   ret_ticket = out;
   return 0;
+}
+
+// The wire has 32 bits of the time, so it is the one nearest to now.
+bool expired(const Ticket &ticket, u64 now_ns) {
+  const u32 step = static_cast<u32>(ticket.expiry_ns >> kExpiryShift);
+  return static_cast<std::int32_t>(static_cast<u32>(now_ns >> kExpiryShift) - step) >= 0;
 }
 
 bool issued_here(const TicketScope &scope, const Ticket &ticket) {

@@ -39,7 +39,7 @@ struct Ticket {
   u32 entry = 0;           // pin
   u32 epoch = 0;           // of the owner, 24 bits
   u32 duration_ms = 0;     // of a pin, as granted
-  u64 expiry_ns = 0;       // on the issuing host's clock, in steps of 1.05 ms; 0: none
+  u64 expiry_ns = 0;       // on the issuing host's clock, in steps of 1.05 ms; decoded: modulo 2^52
   u32 incarnation_tag = 0;  // decoded: of the issuer
   bool same_host = false;   // decoded: the expiry may be compared with this host's clock
 };
@@ -57,6 +57,9 @@ int decode_ticket(const TicketScope &scope, const TicketWire &wire, Ticket &ret_
 
 // What the errors mean, for the message of a refusing call.
 const char *ticket_error(int err);
+
+// Whether the time of a pin is over by the clock of the host that issued it.
+bool expired(const Ticket &ticket, u64 now_ns);
 
 // Whether the issuer was this very incarnation (its table has the slot).
 bool issued_here(const TicketScope &scope, const Ticket &ticket);
