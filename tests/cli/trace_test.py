@@ -64,7 +64,7 @@ class Traces(Case):
         deep = '{"timestamp":0,"input_length":1,"output_length":1,"hash_ids":' + "[" * 80000 + "]" * 80000 + "}\n"
         said = run("replay", self.write([deep]), *METADATA)
         self.assertEqual(said.returncode, 1, said.stderr)
-        self.assertIn('trace.jsonl:1: "hash_ids" is an array', said.stderr)
+        self.assertIn(b'trace.jsonl:1: "hash_ids" is an array', said.stderr)
 
     def test_mooncake(self):
         requests = list(chains(300, 1))
