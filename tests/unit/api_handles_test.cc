@@ -275,6 +275,17 @@ Test(api_handles, namespaces_keep_their_description, .timeout = 60) {
   cr_expect_eq(kvpool_ns_stat(bad, &info), -ENOENT);
   cr_expect_eq(kvpool_put(bad, &one, buf, 4096, 0), -EKEYREVOKED);
   cr_expect_eq(kvpool_ns_list(ctx, 0, nullptr), 1);
+  // The place of a removed one goes to another, which its handles must not touch.
+  kvpool_ns *heir = nullptr;
+  opts = ns_opts();
+  cr_assert_eq(kvpool_ns_open(ctx, "heir", &opts, &heir), 0);
+  const kvpool_key mine = key_of(heir, 1);
+  cr_assert_eq(kvpool_put(heir, &mine, buf, 4096, 0), 1);
+  cr_expect_eq(kvpool_ns_clear(bad, 0), -ENOENT);
+  cr_expect_eq(kvpool_ns_bypass(bad, 1, 0), -ENOENT);
+  cr_expect(std::strstr(kvpool_strerror_detail(ctx), "removed") != nullptr);
+  cr_expect_eq(kvpool_get(heir, &mine, buf, 4096, 0), 1);
+  kvpool_ns_close(heir);
   kvpool_ns_close(bad);
 }
 

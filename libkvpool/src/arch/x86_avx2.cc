@@ -30,7 +30,7 @@ struct V {
   }
   KVPOOL_INLINE static bool load_pool(const std::byte *from, Reg &to) noexcept {
     Reg value;
-    asm goto("1: vmovdqu %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+    asm volatile goto("1: vmovdqu %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
              : "=x"(value)
              : "m"(*reinterpret_cast<const Packed *>(from))
              :
@@ -41,7 +41,7 @@ struct V {
     return false;
   }
   KVPOOL_INLINE static bool stream(std::byte *to, Reg value) noexcept {
-    asm goto("1: vmovntdq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+    asm volatile goto("1: vmovntdq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
              :
              : "m"(*reinterpret_cast<Packed *>(to)), "x"(value)
              : "memory"

@@ -35,7 +35,7 @@ struct V {
   }
   KVPOOL_INLINE static bool load_pool(const std::byte *from, Reg &to) noexcept {
     Reg value;
-    asm goto("1: vmovdqu64 %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+    asm volatile goto("1: vmovdqu64 %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
              : "=v"(value)
              : "m"(*reinterpret_cast<const Packed *>(from))
              :
@@ -46,7 +46,7 @@ struct V {
     return false;
   }
   KVPOOL_INLINE static bool stream(std::byte *to, Reg value) noexcept {
-    asm goto("1: vmovntdq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+    asm volatile goto("1: vmovntdq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
              :
              : "m"(*reinterpret_cast<Packed *>(to)), "v"(value)
              : "memory"

@@ -68,9 +68,12 @@ template <u64 kBytes>
 
 // ---- loads: false when the memory faults --------------------------------------------------------
 
+// Volatile, all of them: gcc 12 drops a goto asm whose value nobody uses, and with it the question
+// whether the memory can be read.
+
 [[gnu::always_inline]] inline bool load_word(const void *from, u64 &word) noexcept {
   u64 value;
-  asm goto("1: movq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+  asm volatile goto("1: movq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
            : "=r"(value)
            : "m"(*static_cast<const u64 *>(from))
            :
@@ -83,7 +86,7 @@ bad:
 
 [[gnu::always_inline]] inline bool load_byte(const void *from, std::byte &byte) noexcept {
   u32 value;
-  asm goto("1: movzbl %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+  asm volatile goto("1: movzbl %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
            : "=r"(value)
            : "m"(*static_cast<const char *>(from))
            :
@@ -95,7 +98,7 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool load_line_zmm(const void *from, Line &to) noexcept {
-  asm goto(
+  asm volatile goto(
       "1: vmovdqa64 %1, %%zmm16\n\tvmovdqa64 %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
       : "=m"(to)
       : "m"(*static_cast<const Line *>(from))
@@ -107,7 +110,7 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool load_line_ymm(const void *from, Line &to) noexcept {
-  asm goto("1: vmovdqa %1, %%ymm14\n2: vmovdqa %2, %%ymm15\n\t"
+  asm volatile goto("1: vmovdqa %1, %%ymm14\n2: vmovdqa %2, %%ymm15\n\t"
            "vmovdqa %%ymm14, (%3)\n\tvmovdqa %%ymm15, 32(%3)\n\t" KVPOOL_ZEROUPPER
            KVPOOL_FAULT_ENTRY("1b", "%l[bad]") KVPOOL_FAULT_ENTRY("2b", "%l[bad]")
            : "=m"(to)
@@ -121,7 +124,7 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool load_line_xmm(const void *from, Line &to) noexcept {
-  asm goto("1: movdqa %1, %%xmm12\n2: movdqa %2, %%xmm13\n\t"
+  asm volatile goto("1: movdqa %1, %%xmm12\n2: movdqa %2, %%xmm13\n\t"
            "3: movdqa %3, %%xmm14\n4: movdqa %4, %%xmm15\n\t"
            "movdqa %%xmm12, (%5)\n\tmovdqa %%xmm13, 16(%5)\n\t"
            "movdqa %%xmm14, 32(%5)\n\tmovdqa %%xmm15, 48(%5)\n\t"
@@ -140,7 +143,7 @@ bad:
 // ---- stores: false when the memory faults; `from` may have any alignment ------------------------
 
 [[gnu::always_inline]] inline bool store_line_movdir64b(void *to, const void *from) noexcept {
-  asm goto("1: movdir64b %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+  asm volatile goto("1: movdir64b %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
            :
            : "r"(to), "m"(*part<kLineBytes>(from))
            : "memory"
@@ -153,7 +156,8 @@ bad:
 // A control line made of words a moment ago. Its words are loaded one by one: a wider load over
 // several younger stores waits until they and all before them have left the store buffer.
 [[gnu::always_inline]] inline bool store_words_zmm(void *to, const Line &from) noexcept {
-  asm goto("movq %1, %%xmm12\n\tmovhps %2, %%xmm12\n\tmovq %3, %%xmm13\n\tmovhps %4, %%xmm13\n\t"
+  asm volatile goto("movq %1, %%xmm12\n\tmovhps %2, %%xmm12\n\t"
+                    "movq %3, %%xmm13\n\tmovhps %4, %%xmm13\n\t"
            "movq %5, %%xmm14\n\tmovhps %6, %%xmm14\n\tmovq %7, %%xmm15\n\tmovhps %8, %%xmm15\n\t"
            "vinserti32x4 $0, %%xmm12, %%zmm16, %%zmm16\n\t"
            "vinserti32x4 $1, %%xmm13, %%zmm16, %%zmm16\n\t"
@@ -171,7 +175,8 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool store_line_zmm(void *to, const void *from) noexcept {
-  asm goto("vmovdqu64 %1, %%zmm16\n1: vmovntdq %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+  asm volatile goto("vmovdqu64 %1, %%zmm16\n1: vmovntdq %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY(
+                        "1b", "%l[bad]")
            :
            : "m"(*static_cast<Line *>(to)), "m"(*part<kLineBytes>(from))
            : "memory" KVPOOL_CLOBBER_ZMM16
@@ -182,7 +187,7 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool store_line_ymm(void *to, const void *from) noexcept {
-  asm goto("vmovdqu %0, %%ymm14\n\tvmovdqu %1, %%ymm15\n"
+  asm volatile goto("vmovdqu %0, %%ymm14\n\tvmovdqu %1, %%ymm15\n"
            "1: vmovntdq %%ymm14, (%2)\n2: vmovntdq %%ymm15, 32(%2)\n\t" KVPOOL_ZEROUPPER
            KVPOOL_FAULT_ENTRY("1b", "%l[bad]") KVPOOL_FAULT_ENTRY("2b", "%l[bad]")
            :
@@ -196,7 +201,7 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool store_line_xmm(void *to, const void *from) noexcept {
-  asm goto("movdqu %0, %%xmm12\n\tmovdqu %1, %%xmm13\n\t"
+  asm volatile goto("movdqu %0, %%xmm12\n\tmovdqu %1, %%xmm13\n\t"
            "movdqu %2, %%xmm14\n\tmovdqu %3, %%xmm15\n"
            "1: movntdq %%xmm12, (%4)\n2: movntdq %%xmm13, 16(%4)\n"
            "3: movntdq %%xmm14, 32(%4)\n4: movntdq %%xmm15, 48(%4)\n\t"
@@ -213,7 +218,7 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool stream_word(void *to, u64 word) noexcept {
-  asm goto("1: movnti %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+  asm volatile goto("1: movnti %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
            :
            : "m"(*static_cast<u64 *>(to)), "r"(word)
            : "memory"
@@ -224,7 +229,7 @@ bad:
 }
 
 [[gnu::always_inline]] inline bool store_u32(void *to, u32 value) noexcept {
-  asm goto("1: movl %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+  asm volatile goto("1: movl %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
            :
            : "m"(*static_cast<u32 *>(to)), "r"(value)
            : "memory"

@@ -27,7 +27,7 @@ struct V {
   }
   KVPOOL_INLINE static bool load_pool(const std::byte *from, Reg &to) noexcept {
     Reg value;
-    asm goto("1: movdqu %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+    asm volatile goto("1: movdqu %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
              : "=x"(value)
              : "m"(*reinterpret_cast<const Packed *>(from))
              :
@@ -38,7 +38,7 @@ struct V {
     return false;
   }
   KVPOOL_INLINE static bool stream(std::byte *to, Reg value) noexcept {
-    asm goto("1: movntdq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+    asm volatile goto("1: movntdq %1, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
              :
              : "m"(*reinterpret_cast<Packed *>(to)), "x"(value)
              : "memory"

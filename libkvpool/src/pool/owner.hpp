@@ -238,6 +238,8 @@ private:
   bool fits(const media::PublishBody &body, SpaceMap::Spot spot) const;
   u64 room_in(u32 extent) const;
   u32 free_line(const IndexMirror::Found &found);
+  bool cleared(u32 number, const media::NamespaceLine &ns) const;
+  bool let_cleared_go(u32 number, const media::NamespaceLine &ns);
   void displace(const IndexMirror::Found &found);
 
   // eviction

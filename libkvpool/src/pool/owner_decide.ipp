@@ -51,7 +51,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   const SpaceMap::Spot spot = space_.locate(address);
   const u32 extent = spot.extent;
   const bool blind = env_.mutant(Mutant::kInsertLooksInOne);
-  const IndexMirror::Found found = index_.find(body.key, blind);
+  IndexMirror::Found found = index_.find(body.key, blind);
   if (found.visible != kNoEntry) {
     const media::Entry &e = index_.entry(found.visible);
     if (e.entry_state() == media::EntryState::kPublished) {
@@ -86,13 +86,14 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   for (u32 touch : body.touch) {
     if (touch != 0 && !doubt) index_.touch(touch - 1);
   }
+  if (!doubt && let_cleared_go(found.visible, ns)) found = index_.find(body.key, blind);
   if (found.visible != kNoEntry &&
       index_.entry(found.visible).entry_state() == media::EntryState::kPublished) {
     ++stats_.exists;
     index_.touch(found.visible);
     return MessageStatus::kExists;
   }
-  if (found.draining != kNoEntry && is_leaving(found.draining)) {
+  if (found.draining != kNoEntry && (is_leaving(found.draining) || cleared(found.draining, ns))) {
     index_.set_state(found.draining, media::EntryState::kHidden);  // its bytes are to go
     pen_.write_entry_state(found.draining, index_.entry(found.draining));
   } else if (found.draining != kNoEntry) {
@@ -111,6 +112,21 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   }
   const MessageStatus status = insert(slot, body, found, spot, ret);
   return status;
+}
+
+template <PoolEnv Env>
+bool Owner<Env>::cleared(u32 number, const media::NamespaceLine &ns) const {
+  return index_.entry(number).version <= ns.clear_version;
+}
+
+// What a clear made invisible, and what waits to be emptied, is not there for a put of the key.
+template <PoolEnv Env>
+bool Owner<Env>::let_cleared_go(u32 number, const media::NamespaceLine &ns) {
+  if (number == kNoEntry || reports_awaited_ > 0 || pins_awaited_ > 0) return false;
+  const bool there = index_.entry(number).entry_state() == media::EntryState::kPublished;
+  if (!there || !cleared(number, ns)) return false;
+  hide(number, media::EntryState::kHidden);
+  return true;
 }
 
 // A doubt whose publication took effect and was evicted or removed since: it happened, once, and

@@ -133,9 +133,22 @@ int Namespace::check_line(const NsOptions &options, const media::NamespaceLine &
   return 0;
 }
 
+// The line, if it is still this namespace's: a removed one's place is given to another.
+int Namespace::own_line(media::NamespaceLine &ret_line) {
+  if (int err = context_.member().read_ns(id_, ret_line)) return err;
+  const bool same =
+      std::memcmp(ret_line.fingerprint, fingerprint_.data(), sizeof ret_line.fingerprint) == 0;
+  return (ret_line.flags & media::kNsUsed) && same ? 0 : -ENOENT;
+}
+
+int Namespace::explain_own(int err, std::string *why) {
+  if (err != -ENOENT) return context_.explain(err, why);
+  return fail(why, err, "namespace '" + description_.name + "' was removed; open it again");
+}
+
 int Namespace::clear(u64 deadline, std::string *why) {
   media::NamespaceLine line;
-  if (int err = context_.member().read_ns(id_, line)) return context_.explain(err, why);
+  if (int err = own_line(line)) return explain_own(err, why);
   media::NsAnswer answer;
   const int err =
       context_.member().ns_control(id_, line.epoch, media::NsOp::kClear, deadline, answer);
@@ -152,17 +165,15 @@ int Namespace::clear(u64 deadline, std::string *why) {
 
 int Namespace::bypass(bool on, u64 deadline, std::string *why) {
   const auto op = on ? media::NsOp::kBypassOn : media::NsOp::kBypassOff;
+  media::NamespaceLine line;
+  if (int err = own_line(line)) return explain_own(err, why);
   media::NsAnswer answer;
   return context_.explain(context_.member().ns_control(id_, 0, op, deadline, answer), why);
 }
 
 int Namespace::stat(NsInfo &ret_info) {
   media::NamespaceLine line;
-  if (int err = context_.member().read_ns(id_, line)) return err;
-  if (!(line.flags & media::kNsUsed) ||
-      std::memcmp(line.fingerprint, fingerprint_.data(), sizeof line.fingerprint) != 0) {
-    return -ENOENT;
-  }
+  if (int err = own_line(line)) return err;
   ret_info = info_of(id_, line);
   return 0;
 }

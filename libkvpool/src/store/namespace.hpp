@@ -68,6 +68,8 @@ private:
   Namespace(Context &context, Description description)
       : context_(context), description_(std::move(description)) {}
   int follow_clears();
+  int own_line(media::NamespaceLine &ret_line);
+  int explain_own(int err, std::string *why);
   int check_line(const NsOptions &options, const media::NamespaceLine &line, std::string *why);
   int create(const NsOptions &options, u64 deadline, std::string *why);
 
