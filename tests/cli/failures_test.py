@@ -504,7 +504,7 @@ class Failures(Case):
             self.assertEqual(member.say("get", f"new{i}")[1], 1)
         for command in ("info", "stat", "check"):
             at.hear(self.bad(command, store, code=4))
-        time.sleep(0.2)
+        time.sleep(1)  # what is followed comes a little later
         self.kill(follower)
         at.output += follower.stdout.read()
         self.kill(owner)  # the other one has what is left, and goes on with it
