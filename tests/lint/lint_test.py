@@ -37,6 +37,10 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("tests/unit/a.cc", SPDX + 'void f() { asm("clwb %0"); }\n', SPDX + "void f() { mem.publish_line(o, l); }\n"),
         ("libkvpool/src/pool/a.cc", SPDX + "void f() { std::atomic_thread_fence(o); }\n", SPDX + "void f();\n"),
     ],
+    "dropped-asm": [
+        ("libkvpool/src/arch/a.cc", SPDX + "void f() { asm goto(\"\" : : : : bad); bad:; }\n",
+         SPDX + "void f() { asm volatile goto(\"\" : : : : bad); bad:; }\n"),
+    ],
     "licences": [
         ("tools/a.cc", "int x;\n", SPDX + "int x;\n"),
         ("kmod/a.c", SPDX, "// SPDX-License-Identifier: GPL-2.0-only\n"),

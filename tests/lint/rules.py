@@ -96,6 +96,16 @@ def raw_instructions(tree: Tree) -> Iterator[Finding]:
             for match in pattern.finditer(code):
                 yield name, line_of(code, match.start()), f"'{match.group(0)}' belongs into arch: use a verb"
 
+# gcc 12 drops a goto asm whose outputs nobody uses, unless it is volatile.
+DROPPED = re.compile(r"\b(?:__)?asm(?:__)?\s+goto\b")
+
+
+def dropped_asm(tree: Tree) -> Iterator[Finding]:
+    for name in tree.code():
+        code = source.blank(tree.text(name))
+        for match in DROPPED.finditer(code):
+            yield name, line_of(code, match.start()), "'asm goto' may be dropped: 'asm volatile goto'"
+
 
 def licences(tree: Tree) -> Iterator[Finding]:
     for name in tree.names:
@@ -316,7 +326,8 @@ def man_pages(tree: Tree) -> Iterator[Finding]:
 
 
 RULES = {
-    "layering": layering, "raw-instructions": raw_instructions, "licences": licences, "sizes": sizes, "blanks": blanks,
+    "layering": layering, "raw-instructions": raw_instructions, "dropped-asm": dropped_asm, "licences": licences,
+    "sizes": sizes, "blanks": blanks,
     "readmes": readmes, "spelling": spelling, "places": places, "unfinished": unfinished, "medium-lines": medium_lines,
     "protocol-tags": protocol_tags, "named-pages": named_pages, "listed-pages": listed_pages, "built": built,
     "test-heads": test_heads, "versions": versions, "scripts": scripts, "man-pages": man_pages,

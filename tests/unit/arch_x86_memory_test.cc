@@ -182,6 +182,20 @@ Test(arch_x86_memory, a_fault_is_a_result) {
   }
 }
 
+// Guards: the compiler left a load out whose value nobody used, and then it never failed.
+Test(arch_x86_memory, a_load_asks_even_if_nobody_uses_what_it_gives) {
+  Pool pool;
+  const DeviceMapping devices[] = {{pool.base, pool.bytes}};
+  X86Memory mem(devices);
+  cr_assert_eq(ftruncate(pool.fd, 4096), 0);
+  u32 lost = 0;
+  for (u32 i = 0; i < 4; ++i) {
+    u64 word = 0;
+    if (!mem.load_word(PoolOffset(0, 8192 + i * kLineBytes), word)) lost |= 1u << i;
+  }
+  cr_expect_eq(lost, 15u);
+}
+
 namespace {
 
 void fault_elsewhere() {

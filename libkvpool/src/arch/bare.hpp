@@ -28,8 +28,8 @@ void read_plain(const X86Choice &choice, std::byte *to, const std::byte *from, u
                 u64 window_bytes = kReadWindowBytes);
 
 // Flushes the lines of a list as one batch between two full fences, then loads a word of each.
-// `how`: not asked for before; all asked for at once; some of them, to the far cache, all the time.
-enum class Ahead { kNone, kAll, kFar };
+// `how`: all asked for at once, or some of them, to the far cache, all the time.
+enum class Ahead { kAll, kFar };
 u64 random_lines(const X86Choice &choice, const std::byte *base, std::span<const u64> lines,
                  Ahead how);
 

@@ -742,7 +742,10 @@ int Context::explain(int err, std::string *why) {
     case -EIDRM:
       return fail(why, err, address_ + ": the store was formatted anew; open it again");
     case -EIO:
-      return fail(why, err, address_ + ": a device of this store cannot be read");
+      return fail(why, err,
+                  address_ +
+                      ": a device of this store cannot be read; `kvpool check` says "
+                      "which, and blocks on the others go on");
     case -EUCLEAN:
       return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
     case -EFBIG:

@@ -102,7 +102,8 @@ private:
 };
 
 inline constexpr const char *kFirstDeviceLost =
-    "the first device of this store cannot be read, where the lines of all members stand";
+    "the first device of this store cannot be read, where the lines of all members stand; nobody "
+    "can use the store until it is back";
 
 class Context {
 public:
