@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -36,10 +37,14 @@ void catch_signals() {
   sigaction(SIGHUP, &action, nullptr);
 }
 
-// Whether this process is the owner, or was.
-bool took_over(kvpool_ctx *ctx) {
+enum class Role : std::uint8_t { kNone, kStandby, kOwner };
+
+// An owner, once it was one, stays so here.
+Role role(kvpool_ctx *ctx) {
   kvpool_stats stats = KVPOOL_OPTS(kvpool_stats);
-  return kvpool_stats_read(ctx, &stats) >= 0 && stats.owner_takeovers > 0;
+  if (kvpool_stats_read(ctx, &stats) < 0) return Role::kNone;
+  if (stats.owner_takeovers > 0) return Role::kOwner;
+  return (stats.flags & KVPOOL_STATS_F_STANDBY) != 0 ? Role::kStandby : Role::kNone;
 }
 
 // A program that asks by --ready-fd has its own log.
@@ -52,7 +57,7 @@ void say(const char *what, const std::string &address, int fd) {
 // and on standard error which of them, and when this one takes over: another thread, since serving
 // blocks.
 void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<bool> &done) {
-  bool ready = false;
+  bool ready = false, said = false;
   while (!done.load() && !stop_requested()) {
     if (!ready) {
       const int found = kvpool_owner_wait(ctx, deadline_in(0.2));
@@ -64,12 +69,13 @@ void announce(kvpool_ctx *ctx, int fd, const std::string &address, std::atomic<b
         warn(fmt::format("ready-fd: {}", std::strerror(errno)));
       }
       usleep(20'000);  // an owner counts its take-over a moment after others can see it
-      if (!took_over(ctx)) say("standing by for", address, fd);
     }
-    if (took_over(ctx)) {
+    const Role now = role(ctx);
+    if (now == Role::kOwner) {
       say("serving", address, fd);
       return;
     }
+    if (now == Role::kStandby && !std::exchange(said, true)) say("standing by for", address, fd);
     usleep(100'000);
   }
 }

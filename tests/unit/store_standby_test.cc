@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: a standby whose own link is gone does not take that for the owner's silence: it claims
 // nothing while it cannot read back what it writes, and takes over when it can and the owner is
-// gone.
+// gone. Who found no slot is no standby, not even for a moment.
 // How: contexts over one file; the pages with the members' lines are taken from one of them, as a
 // link that gives errors and lets stores vanish.
 #include <criterion/criterion.h>
@@ -18,6 +18,8 @@
 
 using namespace kvpool;
 using namespace kvpool::store;
+using api_test::Ctx;
+using api_test::Pool;
 
 namespace {
 
@@ -83,4 +85,24 @@ Test(store_standby, a_lost_link_is_not_the_owners_silence, .timeout = 60) {
   standby->stop_serving();
   serving.join();
   std::filesystem::remove_all(folder);
+}
+
+Test(store_standby, statistics_tell_who_holds_a_slot, .timeout = 60) {
+  const Pool pool("standby");
+  const auto stands_by = [](kvpool_ctx *ctx) {
+    kvpool_stats stats = KVPOOL_OPTS(kvpool_stats);
+    return kvpool_stats_read(ctx, &stats) == 0 && (stats.flags & KVPOOL_STATS_F_STANDBY) != 0;
+  };
+  const Ctx owner(pool), second(pool), other(pool, false);  // two slots, as formatted by default
+  for (int i = 0; i < 1000 && !(stands_by(owner) && stands_by(second)); ++i) usleep(5'000);
+  cr_expect(stands_by(owner) && stands_by(second));
+  std::atomic<bool> over{false};
+  bool seen = false;
+  std::thread watch([&] {
+    while (!over.load()) seen |= stands_by(other);
+  });
+  cr_expect_eq(kvpool_serve(other, nullptr), -EUSERS);
+  over.store(true);
+  watch.join();
+  cr_expect_not(seen, "it has no slot");
 }

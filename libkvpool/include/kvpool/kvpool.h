@@ -785,6 +785,9 @@ KVPOOL_API void kvpool_events_close(struct kvpool_events *events);
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
+/* kvpool_stats.flags: this context holds a standby slot: it serves, or waits for its turn to */
+#define KVPOOL_STATS_F_STANDBY 1u
+
 /*
  * Counts since the context was opened, of all its threads together; never reset by a reader.
  * capacity_* are of the store and, but for capacity_bytes, known to the serving context only (0
@@ -792,7 +795,7 @@ KVPOOL_API void kvpool_events_close(struct kvpool_events *events);
  */
 struct kvpool_stats {
   size_t size;
-  uint32_t flags;
+  uint32_t flags;                 /* returned: KVPOOL_STATS_F_ */
   uint32_t member_slot;
   uint64_t capacity_bytes;
   uint64_t capacity_free_bytes;   /* this and the next: in the owner's context, else 0 */

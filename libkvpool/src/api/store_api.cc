@@ -133,6 +133,7 @@ int kvpool_stats_read(kvpool_ctx *ctx, kvpool_stats *ret_stats) {
     kvpool_stats s{};
     const std::size_t size = std::min(ret_stats->size, sizeof s);
     s.size = ret_stats->size;
+    if (context.stands_by()) s.flags |= KVPOOL_STATS_F_STANDBY;
     s.member_slot = context.member().slot();
     const pool::Session &session = *context.member().session();
     s.capacity_bytes = session.regions.payload_bytes();

@@ -419,7 +419,11 @@ void Context::prepare(Owner &owner) {
 // One turn as the holder of a standby slot: waits until the owner is gone, takes over, serves. What
 // ends it, an exception as well, gives back the slot and leaves.
 int Context::serve_round(u32 slot, u64 until_ns) {
-  const AtEnd free_slot([&] { env_->unlock(pool::LockKind::kStandby, slot); });
+  stands_by_.store(true);
+  const AtEnd free_slot([&] {
+    stands_by_.store(false);
+    env_->unlock(pool::LockKind::kStandby, slot);
+  });
   Member member(*env_, geometry_);
   Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
   for (bool prepared = false; !serving_over(until_ns) && !owner_gone(slot); prepared = true) {

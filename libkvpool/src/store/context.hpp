@@ -146,6 +146,8 @@ public:
   // 0, -EBUSY, -EUSERS, -EROFS, -EIDRM, -errno of joining.
   int serve(u64 until_ns, u32 suspicion_ms, std::string *why);
   void stop_serving() noexcept { stop_serving_.store(true); }
+  // Whether this context holds a standby slot now: it waits for its turn to serve, or serves.
+  bool stands_by() const noexcept { return stands_by_.load(); }
 
   // Whether an owner serves: its slot is locked and its heartbeat moves. 1, 0, or -errno.
   int owner_state();
@@ -250,6 +252,7 @@ private:
 
   std::thread server_;
   std::atomic<bool> serving_{false};
+  std::atomic<bool> stands_by_{false};     // it holds a standby slot, as owner too
   std::atomic<bool> stop_serving_{false};
   std::mutex numbers_mutex_;
   bool numbers_valid_ = false;
