@@ -147,6 +147,39 @@ Test(arch_x86_memory, counters_are_exact_over_threads_that_ended) {
   cr_assert_eq(next.total_counters().round_trips, 1u);
 }
 
+// Guards: what is done to many lines at a time is what would be done to each.
+Test(arch_x86_memory, verbs_over_many_lines_do_to_each_what_the_single_ones_do) {
+  constexpr u64 kLines = 65;
+  for (const X86Options &options : supported_options()) {
+    Pool pool;
+    const DeviceMapping devices[] = {{pool.base, pool.bytes}};
+    X86Memory mem(devices, options);
+    std::vector<Line> lines, back(kLines);
+    for (u64 i = 0; i < kLines; ++i) lines.push_back(numbered_line(i));
+    bool good[kLines] = {};
+    const PoolOffset off(0, 4096 - 8 * kLineBytes);  // the last lines lie on the next page
+    mem.publish_lines(off, lines.data(), kLines);
+    mem.drain();
+    cr_assert_eq(std::memcmp(pool.base + off.byte(), lines.data(), kLines * kLineBytes), 0);
+    mem.acquire(off, kLines * kLineBytes);
+    mem.prefetch_far_lines(off, kLines);
+    mem.load_lines(off, kLines, back.data(), good);
+    for (u64 i = 0; i < kLines; ++i) cr_assert(good[i] && back[i] == lines[i]);
+    cr_assert_eq(mem.total_counters().lines_published, kLines);
+
+    cr_assert_eq(ftruncate(pool.fd, 4096), 0);
+    back.assign(kLines, Line{});
+    mem.load_lines(off, kLines, back.data(), good);
+    for (u64 i = 0; i < kLines; ++i) {
+      cr_assert_eq(good[i], i < 8, "line %lu", i);
+      cr_assert(back[i] == (i < 8 ? lines[i] : Line{}), "an output is untouched on failure");
+    }
+    cr_assert_eq(mem.total_counters().poison_hits, kLines - 8);
+    mem.publish_lines(off, lines.data(), kLines);
+    cr_assert_eq(mem.total_counters().poison_hits, 2 * (kLines - 8));
+  }
+}
+
 Test(arch_x86_memory, a_fault_is_a_result) {
   for (const X86Options &options : supported_options()) {
     Pool pool;

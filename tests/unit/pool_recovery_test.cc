@@ -378,7 +378,8 @@ Test(pool_recovery, run_whose_entry_is_lost_is_free, .timeout = 30) {
   LiveMember a(store, 2);
   const pool::NsRef ns = open_ns(a);
   pool::Publication p;
-  cr_assert_eq(put_block(a, ns, 1, 7 << 20, &p), 0);
+  const int put = put_block(a, ns, 1, 7 << 20, &p);
+  cr_assert_eq(put, 0, "%d", put);
   const pool::Hit hit = look(a, ns, 1);
   owner->stop();
   const PoolOffset at = store.geometry().entry_line(active_area(store, a), hit.entry);

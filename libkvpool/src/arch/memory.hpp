@@ -85,6 +85,35 @@ void flush_groups(M &mem, const PoolOffset *offs, u64 n, u64 lines) noexcept {
   }
 }
 
+// Loads n lines that follow each other; good[i] says whether line i could be read. Verbs of their
+// own, here and below, look once at where the lines lie and at how this CPU loads and stores.
+template <PoolMemory M>
+void load_lines(M &mem, PoolOffset off, u64 n, Line *ret_lines, bool *ret_good) noexcept {
+  if constexpr (requires { mem.load_lines(off, n, ret_lines, ret_good); }) {
+    mem.load_lines(off, n, ret_lines, ret_good);
+  } else {
+    for (u64 i = 0; i < n; ++i) ret_good[i] = mem.load_line(off + i * kLineBytes, ret_lines[i]);
+  }
+}
+
+template <PoolMemory M>
+void publish_lines(M &mem, PoolOffset off, const Line *lines, u64 n) noexcept {
+  if constexpr (requires { mem.publish_lines(off, lines, n); }) {
+    mem.publish_lines(off, lines, n);
+  } else {
+    for (u64 i = 0; i < n; ++i) mem.publish_line(off + i * kLineBytes, lines[i]);
+  }
+}
+
+template <PoolMemory M>
+void prefetch_far_lines(M &mem, PoolOffset off, u64 n) noexcept {
+  if constexpr (requires { mem.prefetch_far_lines(off, n); }) {
+    mem.prefetch_far_lines(off, n);
+  } else {
+    for (u64 i = 0; i < n; ++i) mem.prefetch_far(off + i * kLineBytes);
+  }
+}
+
 // Which of kLines lines at `off`, acquired before, begin with `word`: bit i stands for line i, 0
 // for one that faults. As a verb of its own, a memory keeps more loads in flight.
 template <u32 kLines, PoolMemory M>

@@ -90,6 +90,44 @@ public:
   bool load_word(PoolOffset off, u64 &word) noexcept {
     return x86::load_word(at(off), word) || poisoned();
   }
+  void load_lines(PoolOffset off, u64 n, Line *ret_lines, bool *ret_good) noexcept {
+    const std::byte *p = at(off);
+    u64 lost = 0;
+    const auto load = [&](auto &&one) {
+      for (u64 i = 0; i < n; ++i) {
+        ret_good[i] = one(p + i * kLineBytes, ret_lines[i]);
+        if (!ret_good[i]) [[unlikely]] ++lost;
+      }
+    };
+    if (choice_.vector == Isa::kAvx512) [[likely]] {
+      load([](const std::byte *from, Line &to) { return x86::load_line_zmm(from, to); });
+    } else if (choice_.vector == Isa::kAvx2) {
+      load([](const std::byte *from, Line &to) { return x86::load_line_ymm(from, to); });
+    } else {
+      load([](const std::byte *from, Line &to) { return x86::load_line_xmm(from, to); });
+    }
+    for (; lost > 0; --lost) poisoned();
+  }
+  void publish_lines(PoolOffset off, const Line *lines, u64 n) noexcept {
+    counters().lines_published += n;
+    std::byte *p = at(off);
+    u64 lost = 0;
+    const auto store = [&](auto &&one) {
+      for (u64 i = 0; i < n; ++i) {
+        if (!one(p + i * kLineBytes, lines[i])) [[unlikely]] ++lost;
+      }
+    };
+    if (choice_.isa == Isa::kAvx512) [[likely]] {
+      store([](std::byte *to, const Line &line) { return x86::store_words_zmm(to, line); });
+    } else {
+      store([this](std::byte *to, const Line &line) { return store_line(to, line); });
+    }
+    for (; lost > 0; --lost) poisoned();
+  }
+  void prefetch_far_lines(PoolOffset off, u64 n) noexcept {
+    const std::byte *p = at(off);
+    for (u64 i = 0; i < n; ++i) x86::prefetch_far(p + i * kLineBytes);
+  }
   template <u32 kLines>
   u32 match_lines(PoolOffset off, u64 word) noexcept {
     const std::byte *p = at(off);

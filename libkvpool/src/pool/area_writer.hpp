@@ -39,9 +39,7 @@ public:
   void write_group(u64 first, Line *lines) {
     const PoolOffset at = geo_.entry_line(area_, first);
     sealer_.seal4(lines, at, epoch_);
-    for (u32 i = 0; i < media::kGroupLines; ++i) {
-      env_.memory().publish_line(at + i * kLineBytes, lines[i]);
-    }
+    publish_lines(env_.memory(), at, lines, media::kGroupLines);
     last_ = at + (media::kGroupLines - 1) * kLineBytes;
   }
   // Only the last word of the entry changed: state, flags, CRC.

@@ -8,6 +8,7 @@ namespace kvpool::pool {
 
 inline constexpr u64 kScanWindow = 512;            // lines that share a pair of fences
 inline constexpr u32 kScanBlock = 64;              // of them, worked on while they are near
+inline constexpr u32 kScanNear = 2 * kScanBlock;
 inline constexpr u32 kScanAhead = 16;              // entries fetched ahead of the one in hand
 inline constexpr u64 kScanPartLines = 128 * 1024;  // not worth a thread below
 
@@ -51,7 +52,7 @@ void Owner<Env>::load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *
     flush_groups(mem, &from, 1, lines);
   }
   mem.end_wave();
-  for (u64 i = 0; i < lines; ++i) ret_good[i] = mem.load_line(from + i * kLineBytes, ret_lines[i]);
+  load_lines(mem, from, lines, ret_lines, ret_good);
 }
 
 template <PoolEnv Env>
@@ -269,7 +270,7 @@ public:
       : owner_(owner), base_(base), base_epoch_(base_epoch), first_(first), end_(end),
         renews_(renews),
         pen_(owner.env_, owner.geo_, owner.claims_.sealer()), chains_(owner.ns_.size()),
-        ns_bytes_(owner.ns_.size()), lines_(kScanWindow), spots_(kScanWindow) {
+        ns_bytes_(owner.ns_.size()), lines_(kScanNear), spots_(kScanNear) {
     pen_.open(owner.pen_.area(), owner.epoch_);
   }
 
@@ -281,7 +282,7 @@ public:
         adopt(static_cast<u32>(at + i), i);
       }
       for (u32 i = block.first; i < block.end; i += media::kGroupLines) {
-        pen_.write_group(at + i, &lines_[i]);
+        pen_.write_group(at + i, &line(i));
       }
       return true;
     });
@@ -337,7 +338,7 @@ private:
     mem.end_wave();
     for (u64 at = first_; at < end_; at += kScanWindow) {
       const u32 n = static_cast<u32>(std::min(kScanWindow, end_ - at));
-      for (u32 i = 0; i < kScanBlock && i < n; ++i) mem.prefetch_far(base_line(at + i));
+      prefetch_far_lines(mem, base_line(at), std::min(kScanBlock, n));
       begin(at + n);
       Block blocks[2];
       bool go_on = true;
@@ -356,16 +357,17 @@ private:
   }
   void load(u64 at, u32 n, Block &block) {
     auto &mem = owner_.env_.memory();
-    for (u32 i = block.first; i < block.end; ++i) {
-      if (i + kScanBlock < n) mem.prefetch_far(base_line(at + i + kScanBlock));
-      good_[i] = mem.load_line(base_line(at + i), lines_[i]);
+    if (block.end < n) {
+      prefetch_far_lines(mem, base_line(at + block.end), std::min(kScanBlock, n - block.end));
     }
+    load_lines(mem, base_line(at + block.first), block.end - block.first, &line(block.first),
+               &good(block.first));
     verify(at, block);
     const bool skips = moves_ || owner_.index_.blank();  // lines that are empty, and do not spill
     block.count = 0;
     for (u32 i = block.first; i < block.end; ++i) {
       block.of_use[block.count] = static_cast<u16>(i);
-      block.count += !(skips && IndexMirror::plain(lines_[i]));
+      block.count += !(skips && IndexMirror::plain(line(i)));
     }
     for (u32 k = 0; k < block.count; ++k) {
       const u32 i = block.of_use[k];
@@ -373,6 +375,10 @@ private:
       if (!moves_) reach(at + i, i);
     }
   }
+  // Of a window only the block in hand and the one behind it are kept: they fit the nearest cache.
+  Line &line(u32 i) { return lines_[i % kScanNear]; }
+  bool &good(u32 i) { return good_[i % kScanNear]; }
+  SpaceMap::Spot &spot(u32 i) { return spots_[i % kScanNear]; }
   PoolOffset base_line(u64 number) const { return owner_.geo_.entry_line(base_, number); }
 
   void begin(u64 at) {
@@ -388,15 +394,15 @@ private:
   void verify(u64 at, const Block &block) {
     const media::Sealer &sealer = owner_.claims_.sealer();
     for (u32 group = block.first; group < block.end; group += media::kGroupLines) {
-      const u32 mask = sealer.intact4(&lines_[group], base_line(at + group), base_epoch_);
-      if (mask == 15 && good_[group] && good_[group + 1] && good_[group + 2] && good_[group + 3]) {
+      const u32 mask = sealer.intact4(&line(group), base_line(at + group), base_epoch_);
+      if (mask == 15 && good(group) && good(group + 1) && good(group + 2) && good(group + 3)) {
         continue;
       }
       for (u32 i = group; i < group + media::kGroupLines; ++i) {
-        if (good_[i] && (mask >> (i - group) & 1)) continue;
+        if (good(i) && (mask >> (i - group) & 1)) continue;
         const PoolOffset place = base_line(at + i);
-        owner_.load_window(place, 1, &lines_[i], &good_[i]);  // torn while it was read? once more
-        if (good_[i] && sealer.intact(lines_[i], place, base_epoch_)) continue;
+        owner_.load_window(place, 1, &line(i), &good(i));  // torn while it was read? once more
+        if (good(i) && sealer.intact(line(i), place, base_epoch_)) continue;
         owner_.env_.mark("scan_entry_unreadable");
         ++unreadable_;
         set_empty(i, i == group);
@@ -407,7 +413,7 @@ private:
     media::Entry entry{};
     entry.state = static_cast<u8>(media::EntryState::kEmpty);
     if (spill) entry.state |= media::kEntrySpill;
-    lines_[i] = media::to_line(entry);
+    line(i) = media::to_line(entry);
   }
 
   static bool has_block(media::EntryState state) {
@@ -420,15 +426,15 @@ private:
     return !has_block(state) || (entry.ns() != 0 && entry.ns() < owner_.ns_.size());
   }
   void locate(u32 i) {
-    const media::EntryView entry(lines_[i]);
-    spots_[i] = {};
+    const media::EntryView entry(line(i));
+    spot(i) = {};
     if (!has_block(entry.state())) return;
-    spots_[i] = owner_.space_.locate(entry.locator() * media::kLocatorUnit);
+    spot(i) = owner_.space_.locate(entry.locator() * media::kLocatorUnit);
   }
   // Brings nearer what adopt() of a block will touch.
-  void reach(u64 number, u32 i) const {
-    if (!spots_[i]) return;
-    owner_.space_.prefetch_spot(spots_[i]);
+  void reach(u64 number, u32 i) {
+    if (!spot(i)) return;
+    owner_.space_.prefetch_spot(spot(i));
     owner_.index_.prefetch_place(number);
   }
 
@@ -442,7 +448,7 @@ private:
 
   // Takes what the former owner knew of an entry into the mirror; graces start anew.
   void adopt(u32 number, u32 i) {
-    const media::EntryView entry(lines_[i]);  // of what stands there now
+    const media::EntryView entry(line(i));  // of what stands there now
     if (!possible(entry)) refuse(i);
     const media::EntryState state = entry.state();
     const u32 ns = entry.ns();
@@ -450,20 +456,20 @@ private:
     bool attached = false;
     if (has_block(state)) {
       note_version(version);
-      attached = spots_[i] && whole(entry, spots_[i]) &&
-                 owner_.space_.attach_shared(spots_[i], number);
+      attached = spot(i) && whole(entry, spot(i)) &&
+                 owner_.space_.attach_shared(spot(i), number);
       attached_ += attached;
       if (!attached) {
         refuse(i);
       } else if (state != media::EntryState::kPublished &&
                  owner_.env_.mutant(Mutant::kAdoptDropsHidden)) {
-        owner_.space_.detach(spots_[i]);
+        owner_.space_.detach(spot(i));
         attached = false;
         --attached_;
         set_empty(i, false);
       }
     }
-    owner_.index_.place(number, lines_[i]);
+    owner_.index_.place(number, line(i));
     if (entry.state() != media::EntryState::kEmpty) note_spill(number, i);
     if (!moves_ && IndexMirror::counts(entry.state())) note_twins(number, i);
     if (state == media::EntryState::kPending) pendings_.push_back(number);
@@ -472,17 +478,17 @@ private:
       const bool cleared = version <= owner_.ns_[ns].clear_version;
       const u32 list = cleared ? kClearedList : ns;
       owner_.index_.chain(number, list, chains_[list]);
-      if (!cleared) ns_bytes_[ns] += owner_.room_in(spots_[i].extent);
+      if (!cleared) ns_bytes_[ns] += owner_.room_in(spot(i).extent);
     } else {
       graces_.push_back({owner_.env_.now_ns() + u64{owner_.geo_.grace_us} * 1000, number,
                          owner_.index_.stamp(number)});
     }
   }
   bool move_one(u32 i) {
-    const media::EntryView entry(lines_[i]);
+    const media::EntryView entry(line(i));
     if (!possible(entry)) refuse(i);
     if (entry.state() == media::EntryState::kEmpty) return true;
-    const IndexMirror::Found found = owner_.index_.find(lines_[i].w);
+    const IndexMirror::Found found = owner_.index_.find(line(i).w);
     const bool first = found.free_first != kNoEntry;
     const u32 number = first ? found.free_first : found.free_second;
     if (number == kNoEntry) return false;
@@ -490,7 +496,7 @@ private:
       if (found.visible != kNoEntry) twins_.emplace_back(found.visible, number);
       if (found.draining != kNoEntry) twins_.emplace_back(found.draining, number);
     }
-    lines_[i].w[7] &= ~(u64{media::kEntrySpill} << 8);  // was said of another group
+    line(i).w[7] &= ~(u64{media::kEntrySpill} << 8);  // was said of another group
     adopt(number, i);
     return true;
   }
@@ -498,7 +504,7 @@ private:
   void refuse(u32 i) {
     owner_.env_.mark("scan_entry_refused");
     ++unreadable_;
-    set_empty(i, media::EntryView(lines_[i]).spill());
+    set_empty(i, media::EntryView(line(i)).spill());
   }
 
   // An owner that was outbid may have set a flag and inserted behind it after the scan had passed
@@ -523,7 +529,7 @@ private:
     }
   }
   void note_spill(u32 number, u32 i) {
-    const u64 first = media::first_group(lines_[i].w, owner_.index_.groups());
+    const u64 first = media::first_group(line(i).w, owner_.index_.groups());
     if (number / media::kGroupLines == first) return;
     const Mutant forgets = moves_ ? Mutant::kGrowthForgetsSpill : Mutant::kScanCopiesSpill;
     if (!owner_.env_.mutant(forgets)) spilled_.push_back({first, number});
@@ -531,9 +537,9 @@ private:
   // Other lines of the group that have the key as well.
   void note_twins(u32 number, u32 i) {
     for (u32 j = i - i % media::kGroupLines; j < i; ++j) {
-      const media::EntryState state = media::EntryView(lines_[j]).state();
-      if (lines_[j].w[0] != lines_[i].w[0] || !IndexMirror::counts(state)) continue;
-      if (std::memcmp(lines_[j].w, lines_[i].w, sizeof(media::Entry::key)) != 0) continue;
+      const media::EntryState state = media::EntryView(line(j)).state();
+      if (line(j).w[0] != line(i).w[0] || !IndexMirror::counts(state)) continue;
+      if (std::memcmp(line(j).w, line(i).w, sizeof(media::Entry::key)) != 0) continue;
       twins_.emplace_back(number - (i - j), number);
     }
   }
@@ -564,7 +570,7 @@ private:
   u64 attached_ = 0;  // blocks
   std::vector<Line> lines_;
   std::vector<SpaceMap::Spot> spots_;
-  bool good_[kScanWindow]{};
+  bool good_[kScanNear]{};
 };
 
 // A scan may take longer than a lease, and nobody outbids a claim whose heartbeat moves.
