@@ -299,6 +299,64 @@ Test(api_data, clear_and_bypass_bind_everybody, .timeout = 60) {
   cr_expect_eq(kvpool_lookup(ns, &fresh, 1, 0, 0, nullptr), 1, "nothing was lost meanwhile");
 }
 
+// Shows: a record of an earlier lookup, a snapshot and a pin's ticket are no way around a clear, a
+// bypass, a removal of the namespace, or the key that is asked for.
+// How: looked up first, then each happens, then the call is made with the record.
+Test(api_data, records_of_lookups_are_bound_too, .timeout = 60) {
+  Pool pool("records");
+  Ctx ctx(pool), other(pool, false);
+  kvpool_ns *ns = open_ns(ctx), *there = open_ns(other);
+  const auto one = bytes_of(1, 4096), two = bytes_of(2, 4096);
+  std::vector<uint8_t> in(4096);
+  kvpool_key keys[2] = {key_of(ns, 1), key_of(ns, 2)};
+  cr_assert_eq(kvpool_put(ns, &keys[0], one.data(), one.size(), 0), 1);
+  cr_assert_eq(kvpool_put(ns, &keys[1], two.data(), two.size(), 0), 1);
+  kvpool_hit hits[2];
+  cr_assert_eq(kvpool_lookup(there, keys, 2, 0, 0, hits), 2);
+  kvpool_block block{};
+  block.plan = {in.data(), in.size(), nullptr, 0};
+  int32_t status = -1;
+  const auto get = [&](const kvpool_key &key, const kvpool_hit *hit, const kvpool_ticket *ticket) {
+    block.key = key;
+    block.hit = hit;
+    block.ticket = ticket;
+    return kvpool_get_blocks(there, &block, 1, 0, &status);
+  };
+  cr_expect_eq(get(keys[0], &hits[1], nullptr), 1, "the key decides, not the record");
+  cr_expect_eq(std::memcmp(in.data(), one.data(), in.size()), 0);
+
+  kvpool_pin_opts pin = KVPOOL_OPTS(kvpool_pin_opts);
+  pin.ttl_ms = 60000;
+  kvpool_ticket held, unheld;
+  cr_assert_eq(kvpool_pin(there, &keys[0], 1, &pin, &held), 1);
+  cr_assert_eq(get(keys[0], nullptr, &held), 1);
+  pin.snapshot = hits;
+  const auto nothing = [&](const char *when, int32_t by_key) {
+    cr_expect_eq(get(keys[0], &hits[0], nullptr), 0, "%s", when);
+    cr_expect_eq(status, by_key, "%s: status %d", when, status);
+    cr_expect_eq(get(keys[0], nullptr, &held), 0, "%s", when);
+    cr_expect_eq(status, KVPOOL_STATUS_STALE, "%s: status %d", when, status);
+    cr_expect_eq(kvpool_ticket_valid(other, &held, 0), 0, "%s", when);
+    cr_expect_eq(kvpool_pin(there, keys, 2, &pin, &unheld), 0, "%s", when);
+  };
+  cr_assert_eq(kvpool_ns_bypass(ns, 1, 0), 0);
+  nothing("bypassed", KVPOOL_STATUS_BYPASSED);
+  cr_assert_eq(kvpool_ns_bypass(ns, 0, 0), 0);
+  cr_expect_eq(get(keys[0], &hits[0], nullptr), 1, "nothing was lost meanwhile");
+  cr_expect_eq(get(keys[0], nullptr, &held), 1);
+  cr_expect_eq(kvpool_ticket_valid(other, &held, 0), 1);
+  cr_assert_eq(kvpool_ns_clear(ns, 0), 0);
+  nothing("cleared", KVPOOL_STATUS_MISS);
+  keys[0] = key_of(there, 1);
+  cr_assert_eq(kvpool_put(there, &keys[0], one.data(), one.size(), 0), 1);
+  cr_assert_eq(kvpool_lookup(there, keys, 1, 0, 0, hits), 1);
+  pin.snapshot = nullptr;
+  cr_assert_eq(kvpool_pin(there, keys, 1, &pin, &held), 1);
+  pin.snapshot = hits;
+  cr_assert_eq(kvpool_ns_remove(ctx, "unit", 0), 0);
+  nothing("removed", KVPOOL_STATUS_MISS);
+}
+
 Test(api_data, damage_is_found_and_removed, .timeout = 60) {
   Pool pool("damage");
   Ctx ctx(pool);

@@ -412,13 +412,13 @@ KVPOOL_API void kvpool_ns_close(struct kvpool_ns *ns);
 
 /*
  * Forgets all blocks of the namespace at once, whatever their number: binds every call begun after
- * the answer.
+ * the answer, also one that holds what a lookup found earlier, or a pin.
  */
 KVPOOL_API int kvpool_ns_clear(struct kvpool_ns *ns, uint64_t deadline_ns);
 
 /*
- * Switches a namespace off (on = 1) and on again (on = 0). While it is off, lookups miss and puts
- * are refused with KVPOOL_STATUS_BYPASSED, everywhere; nothing is lost.
+ * Switches a namespace off (on = 1) and on again (on = 0). While it is off, lookups, gets and pins
+ * find nothing and puts are refused with KVPOOL_STATUS_BYPASSED, everywhere; nothing is lost.
  */
 KVPOOL_API int kvpool_ns_bypass(struct kvpool_ns *ns, int on, uint64_t deadline_ns);
 
@@ -651,7 +651,10 @@ KVPOOL_API int kvpool_pin(struct kvpool_ns *ns, const struct kvpool_key *keys, s
 /* Ends pins. Never fails; what cannot be told to the owner now is told later. */
 KVPOOL_API void kvpool_unpin(struct kvpool_ctx *ctx, const struct kvpool_ticket *tickets, size_t n);
 
-/* 1 when the bytes that `ticket` pins have been safe until now; 0 when they may not have been. */
+/*
+ * 1 when the bytes that `ticket` pins have been safe until now; 0 when they may not have been, or
+ * the namespace was cleared, bypassed or removed meanwhile.
+ */
 KVPOOL_API int kvpool_ticket_valid(struct kvpool_ctx *ctx, const struct kvpool_ticket *ticket,
                                    uint64_t deadline_ns);
 

@@ -86,8 +86,9 @@ public:
 
   // proto 10. 0, -ESTALE, -EAGAIN when areas change faster than they can be read.
   int lookup(NsRef ns, const Key *keys, u32 count, LookupOptions options, Hit *ret_hits);
-  // valid[i]: the copy made of hits[i] counts. -EAGAIN: another area is active, look up again.
-  int validate(const Hit *hits, u32 count, bool *ret_valid);
+  // valid[i]: the copy made of hits[i] counts, and is of *keys[i] where one is given. -EAGAIN:
+  // another area is active, look up again.
+  int validate(const Hit *hits, u32 count, bool *ret_valid, const Key *const *keys = nullptr);
   // Finds a namespace by fingerprint without an owner. -ENOENT.
   int find_ns(const u8 fingerprint[16], u32 &ret_id, media::NamespaceLine &ret_line);
   int read_ns(u32 id, media::NamespaceLine &ret_line);

@@ -15,6 +15,8 @@ enum class Mutant : u16 {
   kValidateWithoutClaims,     // proto 10: claims again after the copy
   kValidateWithoutAcquire,    // proto 10: the second look comes from the medium
   kValidateIgnoresVersion,    // proto 10: same version, not only same key
+  kValidateIgnoresNs,         // proto 10: a clear and a bypass bind who kept a lookup's record
+  kPinIgnoresNs,              // proto 11: nothing cleared or bypassed is pinned
   kLookupWithoutAcquire,      // proto 10: entries come from the medium
   kLookupIgnoresSpill,        // proto 10: the spill flag sends a lookup on
   kInsertBeforeSpillFlag,     // proto 10: the flag is drained before the entry

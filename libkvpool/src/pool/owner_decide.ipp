@@ -458,6 +458,12 @@ media::MessageStatus Owner<Env>::pin(u32 slot, const u64 *key, u64 ttl_ms,
   if (number == kNoEntry || index_.entry(number).entry_state() == media::EntryState::kPending) {
     return media::MessageStatus::kAbsent;
   }
+  // Asked with a lookup's record, which may be of before a clear or a bypass.
+  const u32 ns = index_.entry(number).ns;
+  if (!env_.mutant(Mutant::kPinIgnoresNs)) {
+    if (!has_ns(ns) || cleared(number, ns_[ns])) return media::MessageStatus::kAbsent;
+    if (ns_[ns].flags & media::kNsBypass) return media::MessageStatus::kBypassed;
+  }
   return pin_entry(slot, number, ttl_ms, ret);
 }
 
