@@ -97,6 +97,9 @@ constexpr MutantInfo kMutants[] = {
      "lines of an earlier incarnation are ignored", "member-faults,all-faults"},
     {pool::Mutant::kClearKeepsEpoch, "clear-keeps-epoch", "10",
      "a clear changes the namespace's epoch", "clear"},
+    {pool::Mutant::kNsControlByPlace, "ns-control-by-place", "10",
+     "who clears, bypasses or removes names the namespace it means; scenarios have one namespace",
+     "model:namespaces/request-names-place"},
     {pool::Mutant::kClearAheadIsStale, "clear-ahead-is-stale", "8",
      "a clear that names an epoch the owner has not come to clears, and goes above it; it needs a "
      "clear by an outbid owner between the scan of its line and the activation, and another call",

@@ -21,6 +21,9 @@ using SimMember = pool::Member<SimEnv>;
 using SimOwner = pool::Owner<SimEnv>;
 using SimStore = store::Store<SimEnv>;
 
+// Of the one namespace.
+inline constexpr u8 kFingerprint[16] = {'s', 'i', 'm', 'u', 'l', 'a', 't', 'o', 'r'};
+
 struct RigOptions {
   u32 hosts = 3;
   u32 members_per_host = 3;

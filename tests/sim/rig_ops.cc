@@ -420,8 +420,13 @@ int Rig::clear(Actor &actor) {
   const Time begun = sim_.now(), paused = sim_.paused_total(actor.process);
   cleared_ = true;
   media::NsAnswer answer{};
-  const int err = actor.member->ns_control(actor.ns.id, actor.ns.epoch, media::NsOp::kClear,
-                                           actor.env->now_ns() + options_.call_ns, answer);
+  media::NsControlBody body{};
+  body.id = actor.ns.id;
+  body.epoch = actor.ns.epoch;
+  body.op = static_cast<u8>(media::NsOp::kClear);
+  std::memcpy(body.fingerprint, kFingerprint, sizeof body.fingerprint);
+  const int err =
+      actor.member->ns_control(body, actor.env->now_ns() + options_.call_ns, answer);
   check_deadline(actor, "clear", begun, paused);
   if (err == 0) {
     SIM_MARK("namespace cleared");

@@ -457,6 +457,7 @@ struct NsControlBody {
   u32 epoch;  // seen
   u8 op;      // NsOp
   u8 reserved[7];
+  u8 fingerprint[16];  // of the namespace meant: its place may be another's by now
 };
 struct ReportExtentBody {
   u32 extent;
@@ -557,7 +558,7 @@ static_assert(sizeof(PublishBody) <= 2 * kMessageBody && sizeof(NsOpenBody) <= 2
 static_assert(sizeof(ReportExtentBody) <= 2 * kMessageBody);
 static_assert(sizeof(ReportPinBody) <= 2 * kMessageBody && sizeof(PinBody) <= kMessageBody);
 static_assert(sizeof(TouchBody) <= kMessageBody && sizeof(RemoveBody) <= kMessageBody);
-static_assert(sizeof(PendingBody) <= kMessageBody);
+static_assert(sizeof(PendingBody) <= kMessageBody && sizeof(NsControlBody) <= kMessageBody);
 static_assert(sizeof(ResizeBody) <= kMessageBody && sizeof(ResizeAnswer) <= kMessageBody);
 
 }  // namespace kvpool::media

@@ -122,7 +122,8 @@ public:
   // an owner said so when the pin was reported.
   bool pin_lost(const Pin &pin);
   int ns_open(const media::NsOpenBody &body, u64 deadline, media::NsAnswer &ret_answer);
-  int ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline, media::NsAnswer &ret_answer);
+  // -ENOENT: it is not there any more. -ESTALE: the epoch named is over.
+  int ns_control(const media::NsControlBody &body, u64 deadline, media::NsAnswer &ret_answer);
   // Asks for another size of the pool (proto 14); asked again and again until it is 0, and given up
   // by the owner when it is not. -EBUSY on its way; -EINVAL the owner's plan is another; else as
   // above.

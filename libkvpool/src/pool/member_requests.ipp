@@ -566,12 +566,8 @@ int Member<Env>::ns_open(const media::NsOpenBody &body, u64 deadline,
 }
 
 template <PoolEnv Env>
-int Member<Env>::ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline,
+int Member<Env>::ns_control(const media::NsControlBody &body, u64 deadline,
                             media::NsAnswer &ret_answer) {
-  media::NsControlBody body{};
-  body.id = id;
-  body.epoch = epoch;
-  body.op = static_cast<u8>(op);
   Answer answer;
   if (int err = call(media::MessageType::kNsControl, &body, sizeof body, deadline, answer)) {
     return err;

@@ -44,6 +44,7 @@ enum class Mutant : u16 {
   kIgnoreEpochInRequest,      // proto 12: another owner's requests are not executed
   kIgnoreIncarnation,         // proto 12: lines of an earlier incarnation are ignored
   kClearKeepsEpoch,           // proto 10: a clear bumps the namespace's epoch
+  kNsControlByPlace,          // proto 10: who clears or bypasses names the namespace it means
   kClearAheadIsStale,         // proto 8: a clear that is ahead of the owner's epoch clears
   kUnknownClearPublished,     // proto 8: nothing is published under an epoch not come to
   kCheckNotVerified,          // proto 9: payload checks are verified

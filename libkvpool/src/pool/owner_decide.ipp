@@ -548,6 +548,9 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
   using media::MessageStatus;
   if (!has_ns(body.id)) return MessageStatus::kAbsent;
   media::NamespaceLine &line = ns_[body.id];
+  // Removed since the caller looked, and its place given to another: not that one is meant.
+  const bool meant = std::memcmp(body.fingerprint, line.fingerprint, sizeof body.fingerprint) == 0;
+  if (!meant && !env_.mutant(Mutant::kNsControlByPlace)) return MessageStatus::kAbsent;
   switch (static_cast<media::NsOp>(body.op)) {
     case media::NsOp::kBypassOn: line.flags |= media::kNsBypass; break;
     case media::NsOp::kBypassOff: line.flags &= static_cast<u16>(~media::kNsBypass); break;

@@ -598,9 +598,9 @@ private:
     return 0;
   }
 
-  // scratch.hits[0, count), and the keys wanted, against the area of the highest active claim. When that changed, the
-  // entry of the same number in the new area decides: it was copied forward with its version, or it
-  // is another.
+  // scratch.hits[0, count), and the keys wanted, against the area of the highest active claim. When
+  // that changed, the entry of the same number in the new area decides: it was copied forward with
+  // its version, or it is another.
   int validate(u32 count, Scratch &scratch) {
     for (u32 attempt = 0; attempt < pool::kAreaRetries; ++attempt) {
       const pool::Session &session = *member_.session();
