@@ -326,6 +326,7 @@ enum class MessageType : u8 {
   kDeathAck,
   kLeave,
   kResize,
+  kRemoveDamaged,  // as kRemove, by a reader whose bytes did not match their checks
 };
 
 enum class MessageStatus : u8 {
@@ -375,7 +376,7 @@ inline constexpr u8 kNoticePeerDead = 2;
 struct GrantBody {
   u8 size_class;   // or kClassRun
   u8 want;         // extents wanted at most, for a class that is cut; 1 for a run
-  u16 ns;
+  u16 ns;           // in whose quota the block must have room; 0: any
   u32 run_extents;  // kClassRun: length of the run
 };
 struct GrantAnswer {

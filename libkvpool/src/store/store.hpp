@@ -246,11 +246,11 @@ private:
     pool::Block reserved[kPutWindow];
     const int got = in_slices(deadline, cancelled, [&](u64 until) {
       return member_.reserve_some(shape.block_bytes(), static_cast<u32>(blocks.size()), until,
-                                  reserved);
+                                  reserved, nullptr, ns.id);
     });
-    if (got == -ENOSPC) {
+    if (got == -ENOSPC || got == -EDQUOT) {
       blocks[0].status = BlockStatus::kFull;
-      blocks[0].error = -ENOSPC;
+      blocks[0].error = got;
       return 1;
     }
     if (got < 0) return got;
