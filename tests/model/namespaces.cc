@@ -2,8 +2,8 @@
 // Owns the model of clearing and bypassing a namespace (proto 8): its line carries an epoch that
 // enters every key, each lookup wave acquires the line together with the groups, and what was
 // answered binds every call begun afterwards. Puts that began before the clear may end after it. A
-// reader may keep what a lookup found: it looks at the line alone, after its copy. The namespace may
-// be removed and its place given to another while a request for it is on its way.
+// reader may keep what a lookup found: it looks at the line alone, after its copy. The namespace
+// may be removed and its place given to another while a request for it is on its way.
 #include "caches.hpp"
 
 namespace kvpool::model {

@@ -279,8 +279,8 @@ struct kvpool_open_opts {
   uint32_t flags;
   uint32_t owner;       /* enum kvpool_owner */
   uint64_t engine_id;   /* names the group that shares tickets; 0: this process alone */
-  uint32_t engine_rank; /* rank in its group */
-  uint32_t engine_world;
+  uint32_t engine_rank; /* rank in its group, below engine_world where that is given */
+  uint32_t engine_world; /* (default 1) */
   const char *name;     /* shown to people, 16 bytes are kept; NULL: the program's name */
   kvpool_log_fn log;    /* NULL: nothing is logged */
   void *log_user;
@@ -515,10 +515,10 @@ KVPOOL_API int kvpool_lookup(struct kvpool_ns *ns, const struct kvpool_key *keys
 /*
  * Stores `bytes` at `buf` under `key`. Returns 1 when stored now, 0 when the key was published
  * before. Errors: -ENOSPC (full, and nothing may be evicted; or the namespace's quota has no
- * room, and kvpool_strerror_detail says so), -EKEYREVOKED (the namespace was cleared or removed, and
- * this handle has made no key since it knows: make the key anew), -EMSGSIZE (not the namespace's block size, or larger than
- * a block can be, or than the store), -ESHUTDOWN (bypassed), -EINPROGRESS (in doubt: sent, but no
- * answer could be accepted by the deadline), -EROFS.
+ * room, and kvpool_strerror_detail says so), -EKEYREVOKED (the namespace was cleared or removed,
+ * and this handle has made no key since it knows: make the key anew), -EMSGSIZE (not the
+ * namespace's block size, or larger than a block can be, or than the store), -ESHUTDOWN (bypassed),
+ * -EINPROGRESS (in doubt: sent, but no answer could be accepted by the deadline), -EROFS.
  */
 KVPOOL_API int kvpool_put(struct kvpool_ns *ns, const struct kvpool_key *key, const void *buf,
                           uint64_t bytes, uint64_t deadline_ns);

@@ -246,7 +246,8 @@ int control_namespace(Context &context, std::string_view name, media::NsOp op, u
     // Somebody cleared it since it was looked up: to remove it, it is looked at again.
     const bool cleared = err == -ESTALE && context.member().alive();
     if (cleared && op == media::NsOp::kClear) return 0;
-    if (!cleared || monotonic_ns() >= deadline) return context.explain(cleared ? -EAGAIN : err, why);
+    if (!cleared || monotonic_ns() >= deadline)
+      return context.explain(cleared ? -EAGAIN : err, why);
   }
 }
 
