@@ -54,6 +54,8 @@ void look_at_processor(Findings &findings) {
   std::string error;
   if (choose_x86({}, choice, error) != 0) {
     findings.add("processor", "wrong", error, "unset KVPOOL_ISA and KVPOOL_FLUSH");
+    unsetenv("KVPOOL_ISA");  // the rest can be looked at
+    unsetenv("KVPOOL_FLUSH");
     return;
   }
   findings.add("processor", "ok",
@@ -200,9 +202,14 @@ void look_at_store(const Args &args, Findings &findings) {
                  view.active_copy_note().empty() ? "" : "kvpool repair " + address);
     const Json stat = stat_of(view);
     const bool owned = stat["owned"].get<bool>();
-    findings.add("owner", owned ? "ok" : "note",
-                 owned ? "the store is served" : "nobody serves the store",
-                 owned ? "" : "kvpool serve " + address + ": until then puts are refused");
+    if (stat["owner_hangs"].get<bool>()) {
+      findings.add("owner", "wrong", owner_hangs_text(stat),
+                   "a standby takes over, if there is one: kvpool serve " + address);
+    } else {
+      findings.add("owner", owned ? "ok" : "note",
+                   owned ? "the store is served" : "nobody serves the store",
+                   owned ? "" : "kvpool serve " + address + ": until then puts are refused");
+    }
     const u64 bad =
         stat["blocks"]["unreadable"].get<u64>() + stat["space"]["extents_unreadable"].get<u64>();
     if (bad != 0)

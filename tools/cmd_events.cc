@@ -57,7 +57,7 @@ Json event_json(const kvpool_event &event) {
   one["reason"] = event_reason_name(event.reason);
   one["namespace"] = event.ns;
   one["key"] = key_text(event.key);
-  one["version"] = event.version;
+  one["version"] = fmt::format("{:x}", event.version);  // as ls and why print it
   one["bytes"] = event.bytes;
   one["count"] = event.count;
   one["member"] = event.member;

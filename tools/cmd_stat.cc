@@ -13,24 +13,32 @@ namespace kvpool::tools {
 
 namespace {
 
+// An owner that lives moves its heartbeat every tenth of a second at least.
+constexpr double kOwnerSilence = 1;
+
 // Members whose lock says nothing are looked at again until all their heartbeats moved, or for half
-// a lease: each living one moves several times meanwhile.
+// a lease: each living one moves several times meanwhile. So is the owner, for its own time.
 std::vector<bool> moved(StoreView &view, const std::vector<MemberView> &before) {
   std::vector<bool> moves(before.size());
+  const auto tells = [&](const MemberView &member) {
+    const bool owns = view.epoch() != 0 && member.slot == view.owner_slot() && member.alive;
+    return member.joined && (!member.lock_known || owns);
+  };
   const std::uint64_t until = deadline_in(view.geometry().lease_ms / 2000.0);
+  const std::uint64_t owner_until = deadline_in(kOwnerSilence);
   for (;;) {
     bool open = false;
     const std::vector<MemberView> now = view.members();
     for (std::size_t i = 0; i < before.size(); ++i) {
-      if (!before[i].joined || before[i].lock_known || moves[i]) continue;
+      if (!tells(before[i]) || moves[i]) continue;
       for (const MemberView &again : now) {
         if (again.slot != before[i].slot) continue;
         moves[i] = again.line.incarnation != before[i].line.incarnation ||
                    again.line.counter != before[i].line.counter;
       }
-      open = open || !moves[i];
+      open = open || (!moves[i] && now_ns() < (before[i].lock_known ? owner_until : until));
     }
-    if (!open || now_ns() >= until || stop_requested()) return moves;
+    if (!open || stop_requested()) return moves;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
@@ -46,7 +54,7 @@ Json stat_of(StoreView &view) {
   stat["uuid"] = uuid_text(view.geometry().uuid);
   stat["epoch"] = view.epoch();
   const auto members = view.members();
-  bool owned = false;
+  bool owned = false, hangs = false;
   stat["members"] = Json::array();
   const std::vector<bool> moves = moved(view, members);
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -55,6 +63,7 @@ Json stat_of(StoreView &view) {
     const bool owner = view.epoch() != 0 && member.slot == view.owner_slot() &&
                        life == Liveness::kAlive;
     owned = owned || owner;
+    hangs = hangs || (owner && !moves[i]);
     stat["members"].push_back({{"slot", member.slot},
                                {"host", member.host},
                                {"name", member.name},
@@ -67,6 +76,7 @@ Json stat_of(StoreView &view) {
                                {"pins", (member.line.flags & media::kMemberPins) != 0}});
   }
   stat["owned"] = owned;
+  stat["owner_hangs"] = hangs;
   stat["blocks"] = {{"published", index.published},   {"pending", index.pending},
                     {"draining", index.draining},     {"hidden", index.hidden},
                     {"unreadable", index.unreadable}, {"bytes", index.published_bytes},
@@ -95,6 +105,15 @@ Json stat_of(StoreView &view) {
   return stat;
 }
 
+std::string owner_hangs_text(const Json &stat) {
+  for (const Json &member : stat["members"]) {
+    if (!member["owner"].get<bool>()) continue;
+    return fmt::format("its owner hangs: the heartbeat of {} (pid {}) stands still",
+                       member["name"].get<std::string>(), member["pid"].get<std::uint64_t>());
+  }
+  return "its owner hangs";
+}
+
 std::string stat_text(const Json &stat) {
   const Json &blocks = stat["blocks"];
   const Json &space = stat["space"];
@@ -104,7 +123,9 @@ std::string stat_text(const Json &stat) {
                           : 100.0 * static_cast<double>(number(blocks["bytes"])) /
                                 static_cast<double>(number(space["data_bytes"]));
   std::string text = fmt::format("{}  {}\n", stat["address"].get<std::string>(),
-                                 stat["owned"].get<bool>() ? "served" : "not served: kvpool serve");
+                                 !stat["owned"].get<bool>()        ? "not served: kvpool serve"
+                                 : stat["owner_hangs"].get<bool>() ? owner_hangs_text(stat)
+                                                                   : "served");
   text += fmt::format("{} blocks, {} of {} ({:.1f} %), epoch {}\n",
                       count_text(number(blocks["published"])), bytes_text(number(blocks["bytes"])),
                       bytes_text(number(space["data_bytes"])), full, number(stat["epoch"]));

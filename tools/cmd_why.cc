@@ -15,6 +15,8 @@ namespace kvpool::tools {
 
 namespace {
 
+constexpr std::uint32_t kNobody = 0xFFFF;  // as an event says that no member asked for it
+
 struct Reason {
   std::string code;  // one word, for programs
   std::string text;
@@ -46,7 +48,11 @@ Reason from_events(kvpool_ctx *ctx, const kvpool_key &key) {
       }
       if (event.type == KVPOOL_EVENT_REMOVED) {
         const char *why = event_reason_name(event.reason);
-        reason = {why, fmt::format("it was {} (event {})", why, event.sequence),
+        const bool damaged = event.reason == KVPOOL_REASON_DAMAGED;
+        std::string text = damaged ? "its bytes did not match their checks, so it was removed"
+                                   : fmt::format("it was {}", why);
+        if (event.member != kNobody) text += fmt::format(" by member {}", event.member);
+        reason = {why, fmt::format("{} (event {})", text, event.sequence),
                   event.reason == KVPOOL_REASON_EVICTED
                       ? "the pool is too small for the working set"
                       : ""};

@@ -10,6 +10,7 @@
 #include <exception>
 #include <new>
 
+#include "arch/x86_memory.hpp"
 #include "options.hpp"
 #include "say.hpp"
 
@@ -25,6 +26,15 @@ int unknown_command(const std::string &word) {
   const std::string_view near = nearest_word(word, known);
   fail(kExitUsage, {}, "unknown command " + word,
        near.empty() ? "kvpool --help" : "did you mean " + std::string(near) + "?");
+}
+
+// What the environment asks of the processor; a wrong word there is like a wrong option.
+void check_environment() {
+  X86Choice choice;
+  std::string why;
+  if (choose_x86({}, choice, why) != 0) {
+    fail(kExitUsage, {}, std::move(why), "unset KVPOOL_ISA and KVPOOL_FLUSH");
+  }
 }
 
 // Hints are written for every command; here they become what this one can follow: ADDRESS is the
@@ -75,6 +85,7 @@ int run(const std::vector<std::string> &words, std::string &ret_command) {
     }
   }
   const Args args = parse_args(*command, rest);
+  if (command->name != "doctor") check_environment();  // that one says so among other things
   try {
     return command->run(args);
   } catch (Failure &failure) {

@@ -247,7 +247,7 @@ constexpr OptionSpec kEvents[] = {
     {"--follow", Kind::kFlag, "", "", "Wait for more until interrupted."},
     {"--from", Kind::kCount, "SEQUENCE", "1",
      "First event to print, as far back as the owner keeps them; 0: only what comes (--follow)."},
-    {"--limit", Kind::kCount, "N", "", "Stop after N events."},
+    {"--limit", Kind::kCount, "N", "", "Stop after N events.", "", 0, 1},
     kJson,
 };
 

@@ -145,6 +145,7 @@ void check_value(const CommandSpec &command, const OptionSpec &option, const std
       if (!parse_real(value, real)) {
         usage(command, fmt::format("{}: '{}' is not a number", option.name, value));
       }
+      if (real < 0) usage(command, fmt::format("{}: {} is negative", option.name, value));
       return;
     case Kind::kChoice: {
       const auto known = split(option.choices, '|');

@@ -9,5 +9,7 @@ namespace kvpool::tools {
 
 Json stat_of(StoreView &view);
 std::string stat_text(const Json &stat);
+// Of a stat whose owner_hangs is true.
+std::string owner_hangs_text(const Json &stat);
 
 }  // namespace kvpool::tools

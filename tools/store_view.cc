@@ -76,6 +76,7 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
   OpenPool pool;
   const auto status = backend::Backend::open(where, mode, {}, pool.backend);
   if (!status.ok()) {
+    if (status.err == -ENODATA) fail_superblock(address, status.err, status.what);
     const bool missing = status.err == -ENOENT;
     fail(missing                  ? kExitNothing
          : status.err == -EUCLEAN ? kExitDamaged

@@ -41,6 +41,43 @@ class Words(Case):
         self.bad("ns", "create", "a-name-of-more-than-sixteen-bytes", "--pool", "mem:x", code=2)
         self.assertEqual(run().returncode, 2)
 
+    def test_values_that_make_no_sense(self):
+        for words in (("get", "k"), ("put", "k"), ("rm", "k")):
+            self.bad(*words, "--pool", "mem:x", "--timeout", "-1", code=2, says="negative")
+        self.bad("grow", "mem:x", "--size", "1GiB", "--timeout", "-0.5", code=2, says="negative")
+        self.bad("stat", "mem:x", "--watch", "-1", code=2, says="negative")
+        self.bad("events", "mem:x", "--limit", "0", code=2, says="outside 1 to")
+
+    def test_words_of_the_environment(self):
+        store = self.make()
+        for name, value in (("KVPOOL_ISA", "neon"), ("KVPOOL_FLUSH", "always")):
+            for words in (("info", store), ("stat", store), ("check", store), ("repair", store), ("ls", store),
+                          ("serve", store), ("top", store), ("events", store), ("ns", "list", "--pool", store),
+                          ("put", "k", "--pool", store), ("get", "k", "--pool", store), ("rm", "k", "--pool", store),
+                          ("why", "k", "--pool", store), ("format", store, "--yes"), ("bench", "--list"),
+                          ("grow", store, "--size", "64MiB"), ("shrink", store, "--size", "16MiB")):
+                self.bad(*words, code=2, says=f"{name}: '{value}' is none of", env={name: value}, data=b"x")
+            done = run("doctor", store, "--json", env={name: value})
+            self.assertEqual(done.returncode, 1, done.out + done.err)
+            self.assertIn(f"{name}: '{value}' is none of", done.out)
+            self.assertIn("can be read", done.out)
+
+    def test_what_is_no_store(self):
+        for size in (1, 8, 100, 300_000, (2 << 20) - 1):
+            path = self.folder / f"foreign-{size}"
+            path.write_bytes(os.urandom(size))
+            for command in (*READERS, "repair"):
+                self.bad(command, f"file:{path}", code=3, says="is no store")
+        (self.folder / "folder").mkdir()
+        folder = f"file:{self.folder / 'folder'}"
+        for options in ((), ("--yes",), ("--yes", "--force"), ("--dry-run",)):
+            self.bad("format", folder, "--size", "16MiB", *options, code=1, says="is a directory")
+
+    def test_smallest_store(self):
+        for size in (2, 4, 5):
+            self.bad("format", self.address("least", None), "--size", f"{size}MiB", code=1, says="needs 6144 KiB")
+        self.good("format", self.address("least", None), "--size", "6MiB")
+
     def test_help_is_everywhere(self):
         self.assertIn("Commands:", self.good("--help").out)
         names = re.findall(r"^  ([a-z]+) ", self.good("--help").out, re.MULTILINE)
@@ -96,6 +133,8 @@ class Images(Case):
             said = run(command, self.store).err
             self.assertIn(f"kvpool format {self.store} --yes --force", said)
             self.assertNotIn("kvpool repair " + self.store, said)
+        os.truncate(self.path, 100_000)
+        self.bad("check", self.store, code=1, says="truncated")
         os.truncate(self.path, 0)
         self.assertNotIn(run("info", self.store).returncode, (0, 2))
 

@@ -3,13 +3,15 @@
 """Shows: commands tell what a user would otherwise have to guess: a namespace is named by its name alone, a dry run says what
 a run would meet, what was done before is said to be so, and who evicts is named.
 How: the command over stores in files; rings and full file systems are made by hand."""
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cli import KVPOOL, Case, main, wait_until  # noqa: E402
+from cli import KVPOOL, Case, main, run, wait_until  # noqa: E402
 
 MIB = 1 << 20
 
@@ -109,6 +111,38 @@ class Telling(Case):
         finally:
             for ring in rings:
                 ring.unlink(missing_ok=True)
+
+    def test_an_owner_that_hangs(self):
+        store = self.make("pool", "32MiB", "--lease-ms", "60000")
+        child = self.serve(store)
+        self.assertIn("served", self.good("stat", store).out.splitlines()[0])
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            stat = self.json("stat", store)["data"]
+            self.assertTrue(stat["owned"] and stat["owner_hangs"])
+            self.assertIn(f"its owner hangs: the heartbeat of owner (pid {child.pid}) stands still",
+                          self.good("stat", store).out.splitlines()[0])
+            checks = json.loads(run("doctor", store, "--json").out)["data"]["checks"]
+            self.assertEqual([c["state"] for c in checks if c["name"] == "owner"], ["wrong"], checks)
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+        self.assertTrue(wait_until(lambda: not self.json("stat", store)["data"]["owner_hangs"]))
+
+    def test_why_names_who_removed(self):
+        store = self.make()
+        self.serve(store)
+        self.good("put", "k", "--pool", store, data=b"1")
+        self.good("rm", "k", "--pool", store)
+        said = {}
+
+        def told():  # its entry stays for a grace
+            said.update(self.json("why", "k", "--pool", store, code=3)["data"])
+            return said["reason"] != "hidden"
+        self.assertTrue(wait_until(told))
+        self.assertRegex(said["text"], r"^it was removed by member \d+ \(event \d+\)$")
+        stored, gone = [e for e in self.json("events", store)["data"]["events"] if e["type"] in ("stored", "removed")]
+        self.assertEqual(gone["version"], stored["version"])
+        self.assertRegex(stored["version"], "^[0-9a-f]+$")
 
     def test_why_names_the_quota(self):
         store = self.make()

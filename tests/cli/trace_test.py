@@ -91,13 +91,20 @@ class Traces(Case):
         good = {"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [1]}
         bad = ["{\n", "\x00\n", "[]\n", "12\n", '{"timestamp": 1}\n', dict(good, hash_ids=["a"]),
                dict(good, timestamp=-5), dict(good, timestamp="soon"), dict(good, input_length=10**30),
-               dict(good, hash_ids=[1, 2, 3]), dict(good, hash_ids=[2**64]), "[" * 100000 + "\n",
+               dict(good, hash_ids=[1, 2, 3]), dict(good, hash_ids=[]), dict(good, input_length=1024), dict(good, hash_ids=[2**64]), "[" * 100000 + "\n",
                json.dumps(good)[:-3] + "\n"]
         for line in bad:
             path = self.write([good, good, line, good])
             self.bad("replay", path, *METADATA, code=1, says=f"{path}:3: ")
             said = self.json("replay", path, *METADATA, "--skip-bad", schema="replay.metadata")
             self.assertEqual((said["requests"], said["bad_lines"]), (3, 1), line)
+
+    def test_more_keys_than_one_look_up_takes(self):
+        ids = (1 << 20) + 1
+        line = {"timestamp": "5", "input_length": ids, "output_length": 1, "hash_ids": [7] * ids}
+        self.bad("replay", self.write([line]), *METADATA, code=1, says=f":1: {ids} ids, expected at most {1 << 20}")
+        nonsense = {"timestamp": "5", "input_length": 1, "output_length": 1, "hash_ids": [1, 2]}
+        self.bad("replay", self.write([nonsense]), *METADATA, code=1, says=":1: 2 ids for 1 tokens")
 
     def test_other_files(self):
         self.bad("replay", self.write([]), *METADATA, code=3, says="empty")

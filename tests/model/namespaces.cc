@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owns the model of clearing and bypassing a namespace (proto 8): its line carries an epoch that
 // enters every key, each lookup wave acquires the line together with the groups, and what was
-// answered binds every call begun afterwards. Puts that began before the clear may end after it.
+// answered binds every call begun afterwards. Puts that began before the clear may end after it. A
+// reader may keep what a lookup found: it looks at the line alone, after its copy. The namespace
+// may be removed and its place given to another while a request for it is on its way.
 #include "caches.hpp"
 
 namespace kvpool::model {
@@ -16,13 +18,17 @@ public:
     bool compare_epoch = true;
     bool heed_bypass = true;
     bool acquire_group = true;
+    bool bind_record = true;
+    bool look_acquires = true;
+    bool request_fits = true;
   };
 
   enum Host { kOwner, kReader };
   enum Line { kSpace, kOldGroup, kNewGroup };  // the key has another place in either epoch
   enum OwnerStep : uint8_t { kIdle, kDrain };
-  enum ReaderStep : uint8_t { kStart, kWave, kHit, kMiss };
-  static constexpr uint8_t kBypass = 2;  // bit of the namespace line; bit 0 is the epoch
+  enum ReaderStep : uint8_t { kStart, kWave, kLook, kHit, kMiss };
+  static constexpr uint8_t kBypass = 2;  // bits of the namespace line; bit 0 is the epoch
+  static constexpr uint8_t kOther = 4;   // removed, and its place is another's by now
 
   struct State {
     Memory<2, 3> mem;
@@ -33,11 +39,14 @@ public:
     uint8_t handle;  // epoch that the reader's handle knows
     uint8_t reader, loaded, line, entry, from_epoch;
     uint8_t floor, bypassed, must_hit;
+    uint8_t record;  // epoch, plus one, of a hit that the reader kept
+    uint8_t asked;   // a bypass of this namespace: 1 on its way, 2 done, 3 refused
+    uint8_t wrong;   // it bypassed another's
   };
 
   static constexpr const char *kName = "namespaces";
   static constexpr const char *kCovers =
-      "clear and bypass of a namespace against lookups and late puts";
+      "clear, bypass and removal of a namespace against lookups, kept records and late puts";
   static constexpr Mutant<Rules> kMutants[] = {
       {"line-not-acquired", &Rules::acquire_line, "8", "each wave acquires the namespace's line"},
       {"line-not-drained", &Rules::drain_line, "7", "the line is drained before the answer"},
@@ -47,10 +56,18 @@ public:
       {"bypass-ignored", &Rules::heed_bypass, "8",
        "bypass binds every call begun after its answer"},
       {"group-not-acquired", &Rules::acquire_group, "10", "each wave acquires the groups"},
+      {"record-not-bound", &Rules::bind_record, "10",
+       "the second look at a kept record compares the namespace's line"},
+      {"look-not-acquired", &Rules::look_acquires, "10",
+       "the second look acquires the namespace's line"},
+      {"request-names-place", &Rules::request_fits, "10",
+       "a request to clear, bypass or remove names the namespace, not its place alone"},
   };
   static constexpr const char *kMarks[] = {"hit before the clear", "hit after the clear",
                                            "miss after the clear", "miss by bypass",
-                                           "late put of the old epoch"};
+                                           "late put of the old epoch", "hit by a record",
+                                           "record of before the clear",
+                                           "request for a removed namespace"};
 
   Namespaces(const Rules &rules, Mode) : rules_(rules) {}
 
@@ -69,6 +86,9 @@ public:
     if (s.reader == kHit && s.bypassed != 0) {
       return "a lookup begun after a bypass hit";
     }
+    if (s.wrong != 0) {
+      return "a request for a removed namespace bound the one that got its place";
+    }
     if (s.reader == kMiss && s.must_hit != 0) {
       return "a lookup missed a key that was there all the while";
     }
@@ -80,7 +100,9 @@ public:
     const bool miss = s.reader == kMiss;
     return (hit && !s.answered_epoch) | (hit && s.from_epoch == 1) << 1 |
            (miss && s.floor == 1) << 2 | (miss && s.bypassed) << 3 |
-           (s.answered_epoch && !s.answered_put[0] && s.published[0]) << 4;
+           (s.answered_epoch && !s.answered_put[0] && s.published[0]) << 4 |
+           (hit && s.record && s.from_epoch == s.record - 1) << 5 |
+           (miss && s.record && s.floor > s.record - 1) << 6 | (s.asked == 3) << 7;
   }
 
   std::string show(const State &s) const {
@@ -105,6 +127,22 @@ private:
     }
     n.owner = kDrain;
     n.wants = kSpace;
+    serve(s, n, emit);
+    if (s.asked == 0 && s.space < kBypass) {
+      State m = s;
+      m.asked = 1;
+      emit(m, "somebody sees the namespace and asks to bypass it");
+    }
+    if (s.space & kOther) {
+      return;
+    }
+    if (s.asked == 1) {
+      State m = n;
+      m.space = kOther | 1;
+      m.must_hit = 0;
+      m.mem.stream(kOwner, kSpace, m.space);
+      emit(m, "the owner removes the namespace, and another's gets its place");
+    }
     if ((s.space & 1) == 0) {
       State m = n;
       m.space |= 1;
@@ -132,10 +170,29 @@ private:
     }
   }
 
+  // `n`: the owner has decided about the line.
+  void serve(const State &s, State n, Sink<State> &emit) const {
+    if (s.asked != 1) {
+      return;
+    }
+    if ((s.space & kOther) && rules_.request_fits) {
+      n = s;
+      n.asked = 3;
+      emit(n, "the owner refuses a request for a namespace that is not there");
+      return;
+    }
+    n.asked = 2;
+    n.wrong = (s.space & kOther) != 0;
+    n.space |= kBypass;
+    n.must_hit = 0;
+    n.mem.stream(kOwner, kSpace, n.space);
+    emit(n, "the owner bypasses as it was asked");
+  }
+
   static void answer(State &n) {
     if (n.wants == kSpace) {
       n.answered_epoch = n.space & 1;
-      n.answered_bypass = (n.space & kBypass) != 0;
+      n.answered_bypass = (n.space & (kBypass | kOther)) != 0;
     } else {
       n.answered_put[n.wants - kOldGroup] = 1;
     }
@@ -169,6 +226,24 @@ private:
             s.answered_put[s.space & 1] && (s.space & 1) == s.answered_epoch && s.space < kBypass;
         begin_wave(n);
         emit(n, "R starts a wave");
+        if (s.record != 0) {
+          n = s;
+          n.floor = s.answered_epoch;
+          n.bypassed = s.answered_bypass;
+          n.reader = kLook;
+          if (rules_.look_acquires) {
+            n.mem.flush_now(kReader, kSpace);
+          }
+          emit(n, "R has read by its record, and looks again");
+        }
+        break;
+      case kLook:
+        n.line = s.mem.load(kReader, kSpace);
+        n.from_epoch = static_cast<uint8_t>(s.record - 1);
+        n.reader = rules_.bind_record && (n.line >= kBypass || (n.line & 1) > n.from_epoch)
+                       ? kMiss
+                       : kHit;
+        emit(n, "R loads the namespace's line again");
         break;
       case kWave:
         for (uint8_t k = 0; k < 2; k++) {
@@ -189,6 +264,9 @@ private:
         }
         break;
       default:
+        if (s.reader == kHit && s.record == 0) {
+          n.record = static_cast<uint8_t>(s.from_epoch + 1);
+        }
         n.reader = n.loaded = n.line = n.entry = n.from_epoch = 0;
         n.floor = n.bypassed = n.must_hit = 0;
         emit(n, "R starts again");
@@ -211,7 +289,7 @@ private:
       begin_wave(n);
       return;
     }
-    const bool bypass = (n.line & kBypass) != 0 && rules_.heed_bypass;
+    const bool bypass = n.line >= kBypass && rules_.heed_bypass;
     n.reader = n.entry != 0 && !bypass ? kHit : kMiss;
     n.loaded = 0;
   }

@@ -14,7 +14,6 @@ namespace {
 Time rest_ns(u64 idle, u64 longest) { return idle < 50'000 ? 0 : std::min(longest, idle / 4); }
 
 constexpr u64 kMs = 1'000'000;
-constexpr u8 kFingerprint[16] = {'s', 'i', 'm', 'u', 'l', 'a', 't', 'o', 'r'};
 
 }  // namespace
 

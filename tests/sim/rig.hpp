@@ -21,6 +21,9 @@ using SimMember = pool::Member<SimEnv>;
 using SimOwner = pool::Owner<SimEnv>;
 using SimStore = store::Store<SimEnv>;
 
+// Of the one namespace.
+inline constexpr u8 kFingerprint[16] = {'s', 'i', 'm', 'u', 'l', 'a', 't', 'o', 'r'};
+
 struct RigOptions {
   u32 hosts = 3;
   u32 members_per_host = 3;
@@ -53,6 +56,7 @@ struct RigOptions {
   u32 rash_permille = 20;     // a standby suspects a living owner, a look
   u32 stop_permille = 0;      // of the readers' stops, those that stop the whole process
   u32 stun_permille = 0;      // other owners stop for a moment when one takes over
+  u32 record_permille = 0;    // of the gets and pins, those by what an earlier lookup found
   bool strict_grace = false;  // nothing is removed: a read within the grace cannot fail
   // Weights of a member's operations.
   u32 put = 40, get = 40, remove = 5, pin = 0, clear = 0, pending = 3, idle = 15;
@@ -72,6 +76,13 @@ struct ShardTicket {
   bool closed = false;  // nobody begins any more
 };
 
+// What a lookup found, kept by its caller while the namespace may be cleared.
+struct Record {
+  u64 key = 0;
+  u32 ns_epoch = 0;
+  pool::Hit hit{};
+};
+
 // One process with a member, and perhaps an owner, inside.
 struct Actor {
   ProcessId process = 0;
@@ -86,6 +97,7 @@ struct Actor {
   store::Scratch *scratch = nullptr;
   std::vector<SimOwner *> owners;  // the last one is `owner`
   pool::NsRef ns{};
+  Record record{};
   bool ready = false;      // joined, namespace open
   bool stop = false;       // asked to leave
   bool worked = false;     // its operations are over
@@ -219,6 +231,7 @@ private:
   bool judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
              Time begun);
   void dawdle(Actor &actor);
+  int find(Actor &actor, u64 &key, pool::Key &ret_key, pool::Hit &ret_hit);
   bool write_shard(Actor &actor, ShardTicket &ticket, u32 shard);
   bool wait_for_shards(Actor &actor, ShardTicket &ticket);
 

@@ -167,9 +167,9 @@ int Rig::get(Actor &actor, u64 key) {
   const Time begun = sim_.now();
   ++actor.gets;
   sim_.note("op get", key);
-  const pool::Key wanted = key_of(key, actor.ns.epoch);
+  pool::Key wanted;
   pool::Hit hit;
-  int err = member.lookup(actor.ns, &wanted, 1, {}, &hit);
+  int err = find(actor, key, wanted, hit);
   if (err) return err;
   if (hit.presence != pool::Presence::kHit) {
     // Not asked at once: an owner counts an eviction just after it wrote it.
@@ -188,7 +188,8 @@ int Rig::get(Actor &actor, u64 key) {
   const bool readable = copy_block(actor, hit, copy);
   dawdle(actor);
   bool valid = false;
-  err = member.validate(&hit, 1, &valid);
+  const pool::Key *const of = &wanted;
+  err = member.validate(&hit, 1, &valid, &of);
   if (err) return err;
   if (!valid) {
     SIM_MARK("copy not validated");
@@ -209,6 +210,28 @@ int Rig::get(Actor &actor, u64 key) {
   }
   ++actor.hits;
   return judge(actor, key, hit, copy, begun) ? 0 : -EILSEQ;
+}
+
+// Looks up, or takes what a lookup of this member found earlier, perhaps before a clear.
+int Rig::find(Actor &actor, u64 &key, pool::Key &ret_key, pool::Hit &ret_hit) {
+  Record &record = actor.record;
+  if (options_.record_permille != 0 && !settling_) {
+    const bool kept = sim_.rng().chance(options_.record_permille);
+    const pool::Session &session = *actor.member->session();
+    if (kept && record.key != 0 && record.hit.entry < session.entry_count()) {
+      if (record.ns_epoch != actor.ns.epoch) SIM_MARK("record of before a clear used");
+      key = record.key;
+      ret_key = key_of(key, record.ns_epoch);
+      ret_hit = record.hit;
+      ret_hit.epoch = session.epoch;
+      return 0;
+    }
+  }
+  const u32 ns_epoch = actor.ns.epoch;
+  ret_key = key_of(key, ns_epoch);
+  const int err = actor.member->lookup(actor.ns, &ret_key, 1, {}, &ret_hit);
+  if (err == 0 && ret_hit.presence == pool::Presence::kHit) record = {key, ns_epoch, ret_hit};
+  return err;
 }
 
 // Readers are slow now and then, mostly about as long as a grace.
@@ -361,9 +384,9 @@ int Rig::hold_pinned(Actor &actor, u64 key) {
   const Busy busy(actor);
   SimMember &member = *actor.member;
   const Time begun = sim_.now();
-  const pool::Key wanted = key_of(key, actor.ns.epoch);
+  pool::Key wanted;
   pool::Hit hit;
-  int err = member.lookup(actor.ns, &wanted, 1, {}, &hit);
+  int err = find(actor, key, wanted, hit);
   if (err) return err;
   if (hit.presence != pool::Presence::kHit) return -ENOENT;
   pool::Pin pin{};
@@ -397,8 +420,13 @@ int Rig::clear(Actor &actor) {
   const Time begun = sim_.now(), paused = sim_.paused_total(actor.process);
   cleared_ = true;
   media::NsAnswer answer{};
-  const int err = actor.member->ns_control(actor.ns.id, actor.ns.epoch, media::NsOp::kClear,
-                                           actor.env->now_ns() + options_.call_ns, answer);
+  media::NsControlBody body{};
+  body.id = actor.ns.id;
+  body.epoch = actor.ns.epoch;
+  body.op = static_cast<u8>(media::NsOp::kClear);
+  std::memcpy(body.fingerprint, kFingerprint, sizeof body.fingerprint);
+  const int err =
+      actor.member->ns_control(body, actor.env->now_ns() + options_.call_ns, answer);
   check_deadline(actor, "clear", begun, paused);
   if (err == 0) {
     SIM_MARK("namespace cleared");

@@ -314,7 +314,8 @@ void pin_storm(Sim &sim) {
 }
 
 void clear_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.keys = 4, .put = 40, .get = 40, .clear = 8, .idle = 5},
+  run_storm(sim, {.rig = {.keys = 4, .record_permille = 250, .put = 40, .get = 40, .pin = 10,
+                          .clear = 8, .idle = 5},
                   .members = 3, .ops = 20, .strikes = 0});
 }
 

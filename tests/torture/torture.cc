@@ -295,6 +295,10 @@ bool parse_number(const std::string &text, std::uint64_t low, std::uint64_t high
   return true;
 }
 
+[[noreturn]] void unknown_option(const std::string &word) {
+  fail(kExitUsage, word, "is unknown", "kvpool-torture --help names the options");
+}
+
 bool set_option(Plan &plan, const std::string &word, const std::string &value) {
   if (word == "--seconds") return tools::parse_real(value, plan.seconds) && plan.seconds > 0;
   if (word == "--round") {
@@ -312,7 +316,7 @@ bool set_option(Plan &plan, const std::string &word, const std::string &value) {
     plan.pool = value;
     return true;
   }
-  fail(kExitUsage, word, "is unknown", "kvpool-torture --help names the options");
+  unknown_option(word);
 }
 
 Plan plan_of(const std::vector<std::string> &words) {
@@ -322,10 +326,16 @@ Plan plan_of(const std::vector<std::string> &words) {
       plan.json = true;
       continue;
     }
-    if (i + 1 >= words.size()) fail(kExitUsage, words[i], "is unknown or has no value");
+    if (std::string(kHelp).find("\n  " + words[i] + " ") == std::string::npos) {
+      unknown_option(words[i]);
+    }
+    if (i + 1 >= words.size()) {
+      fail(kExitUsage, words[i], "has no value", "kvpool-torture --help says which it takes");
+    }
     const std::string &value = words[i + 1];
     if (!set_option(plan, words[i], value)) {
-      fail(kExitUsage, words[i], "'" + value + "' makes no sense");
+      fail(kExitUsage, words[i], "cannot be '" + value + "'",
+           "kvpool-torture --help says which values it takes");
     }
     ++i;
   }

@@ -3,7 +3,10 @@
 // How: a store in named memory with an embedded owner; a second context stands for another member.
 #include <fcntl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "api_fixture.hpp"
 
@@ -299,10 +302,143 @@ Test(api_data, clear_and_bypass_bind_everybody, .timeout = 60) {
   cr_expect_eq(kvpool_lookup(ns, &fresh, 1, 0, 0, nullptr), 1, "nothing was lost meanwhile");
 }
 
+// Shows: a record of an earlier lookup, a snapshot and a pin's ticket are no way around a clear, a
+// bypass, a removal of the namespace, or the key that is asked for.
+// How: looked up first, then each happens, then the call is made with the record.
+Test(api_data, records_of_lookups_are_bound_too, .timeout = 60) {
+  Pool pool("records");
+  Ctx ctx(pool), other(pool, false);
+  kvpool_ns *ns = open_ns(ctx), *there = open_ns(other);
+  const auto one = bytes_of(1, 4096), two = bytes_of(2, 4096);
+  std::vector<uint8_t> in(4096);
+  kvpool_key keys[2] = {key_of(ns, 1), key_of(ns, 2)};
+  cr_assert_eq(kvpool_put(ns, &keys[0], one.data(), one.size(), 0), 1);
+  cr_assert_eq(kvpool_put(ns, &keys[1], two.data(), two.size(), 0), 1);
+  kvpool_hit hits[2];
+  cr_assert_eq(kvpool_lookup(there, keys, 2, 0, 0, hits), 2);
+  kvpool_block block{};
+  block.plan = {in.data(), in.size(), nullptr, 0};
+  int32_t status = -1;
+  const auto get = [&](const kvpool_key &key, const kvpool_hit *hit, const kvpool_ticket *ticket) {
+    block.key = key;
+    block.hit = hit;
+    block.ticket = ticket;
+    return kvpool_get_blocks(there, &block, 1, 0, &status);
+  };
+  cr_expect_eq(get(keys[0], &hits[1], nullptr), 1, "the key decides, not the record");
+  cr_expect_eq(std::memcmp(in.data(), one.data(), in.size()), 0);
+
+  kvpool_pin_opts pin = KVPOOL_OPTS(kvpool_pin_opts);
+  pin.ttl_ms = 60000;
+  kvpool_ticket held, unheld;
+  cr_assert_eq(kvpool_pin(there, &keys[0], 1, &pin, &held), 1);
+  cr_assert_eq(get(keys[0], nullptr, &held), 1);
+  pin.snapshot = hits;
+  const auto nothing = [&](const char *when, int32_t by_key) {
+    cr_expect_eq(get(keys[0], &hits[0], nullptr), 0, "%s", when);
+    cr_expect_eq(status, by_key, "%s: status %d", when, status);
+    cr_expect_eq(get(keys[0], nullptr, &held), 0, "%s", when);
+    cr_expect_eq(status, KVPOOL_STATUS_STALE, "%s: status %d", when, status);
+    cr_expect_eq(kvpool_ticket_valid(other, &held, 0), 0, "%s", when);
+    cr_expect_eq(kvpool_pin(there, keys, 2, &pin, &unheld), 0, "%s", when);
+  };
+  cr_assert_eq(kvpool_ns_bypass(ns, 1, 0), 0);
+  nothing("bypassed", KVPOOL_STATUS_BYPASSED);
+  cr_assert_eq(kvpool_ns_bypass(ns, 0, 0), 0);
+  cr_expect_eq(get(keys[0], &hits[0], nullptr), 1, "nothing was lost meanwhile");
+  cr_expect_eq(get(keys[0], nullptr, &held), 1);
+  cr_expect_eq(kvpool_ticket_valid(other, &held, 0), 1);
+  cr_assert_eq(kvpool_ns_clear(ns, 0), 0);
+  nothing("cleared", KVPOOL_STATUS_MISS);
+  keys[0] = key_of(there, 1);
+  cr_assert_eq(kvpool_put(there, &keys[0], one.data(), one.size(), 0), 1);
+  cr_assert_eq(kvpool_lookup(there, keys, 1, 0, 0, hits), 1);
+  pin.snapshot = nullptr;
+  cr_assert_eq(kvpool_pin(there, keys, 1, &pin, &held), 1);
+  pin.snapshot = hits;
+  cr_assert_eq(kvpool_ns_remove(ctx, "unit", 0), 0);
+  nothing("removed", KVPOOL_STATUS_MISS);
+}
+
+// Guards: a removal between whose look and request another cleared the namespace said that the lease
+// was lost, and left it there.
+Test(api_data, remove_beside_clears, .timeout = 60) {
+  Pool pool("removal");
+  Ctx ctx(pool), other(pool, false);
+  std::atomic<bool> over{false};
+  std::atomic<int> wrong{0}, cleared{0};
+  std::atomic<kvpool_ns *> theirs{open_ns(other)};
+  std::thread clearer([&] {
+    while (!over.load()) {
+      const int err = kvpool_ns_clear(theirs.load(), 0);
+      if (err != 0 && err != -ENOENT) wrong.store(err);
+      cleared += err == 0;
+    }
+  });
+  for (int round = 0; round < 200 && wrong.load() == 0; ++round) {
+    const int before = cleared.load();
+    while (cleared.load() == before && wrong.load() == 0) std::this_thread::yield();
+    const int err = kvpool_ns_remove(ctx, "unit", 0);
+    cr_expect_eq(err, 0, "round %d: %d %s", round, err, kvpool_strerror_detail(ctx));
+    if (err != 0) break;
+    open_ns(ctx);
+  }
+  over.store(true);
+  clearer.join();
+  cr_expect_eq(wrong.load(), 0, "a clear: %d", wrong.load());
+}
+
+// Shows: a put that a quota refuses makes no room at others' expense.
+// How: one namespace fills the store; then a block larger than its quota, and one beside a pinned
+// block that has all of it.
+Test(api_data, refused_by_quota_evicts_nobody, .timeout = 60) {
+  Pool pool("quota-peace");
+  Ctx ctx(pool), late(pool, false);
+  kvpool_ns *full = open_ns(ctx, "full");
+  const auto bytes = bytes_of(1, 65536);
+  std::vector<kvpool_key> keys;
+  for (uint64_t n = 0; n < 2000; ++n) {
+    keys.push_back(key_of(full, n));
+    cr_assert_eq(kvpool_put(full, &keys.back(), bytes.data(), bytes.size(), 0), 1);
+  }
+  const auto there = [&] {
+    std::vector<kvpool_hit> hits(keys.size());
+    kvpool_lookup(full, keys.data(), keys.size(), KVPOOL_LOOKUP_F_ALL, 0, hits.data());
+    return std::ranges::count_if(hits, [](auto &h) { return h.state == KVPOOL_STATE_HIT; });
+  };
+  kvpool_ns_opts opts = ns_opts();
+  opts.quota_bytes = 1 << 20;
+  kvpool_ns *small = nullptr;
+  cr_assert_eq(kvpool_ns_open(late, "small", &opts, &small), 0);
+  usleep(100'000);
+  const auto before = there();
+  const auto large = bytes_of(2, 3 << 20), fitting = bytes_of(3, 1 << 20);
+  const kvpool_key one = key_of(small, 1), two = key_of(small, 2);
+  cr_expect_eq(kvpool_put(small, &one, large.data(), large.size(), 0), -ENOSPC);
+  usleep(100'000);
+  cr_expect_eq(there(), before, "a block larger than the quota");
+  cr_assert_eq(kvpool_put(small, &one, fitting.data(), fitting.size(), 0), 1);
+  kvpool_pin_opts pin = KVPOOL_OPTS(kvpool_pin_opts);
+  pin.ttl_ms = 60000;
+  kvpool_ticket ticket;
+  cr_assert_eq(kvpool_pin(small, &one, 1, &pin, &ticket), 1);
+  const auto quarter = bytes_of(4, 1 << 18);
+  usleep(100'000);
+  const auto now = there();
+  cr_expect_eq(kvpool_put(small, &two, quarter.data(), quarter.size(), 0), -ENOSPC);
+  cr_expect(std::strstr(kvpool_strerror_detail(late), "quota"), "%s", kvpool_strerror_detail(late));
+  usleep(100'000);
+  cr_expect_eq(there(), now, "a block beside what is pinned");
+}
+
 Test(api_data, damage_is_found_and_removed, .timeout = 60) {
   Pool pool("damage");
   Ctx ctx(pool);
   kvpool_ns *ns = open_ns(ctx);
+  kvpool_events *events = nullptr;
+  cr_assert_eq(kvpool_events_open(ctx, nullptr, &events), 0);
+  kvpool_stats stats = KVPOOL_OPTS(kvpool_stats);
+  cr_assert_eq(kvpool_stats_read(ctx, &stats), 0);
   for (size_t bytes : {4096, 65536, 300000}) {
     const kvpool_key key = key_of(ns, bytes);
     const auto out = bytes_of(bytes, bytes);
@@ -322,7 +458,21 @@ Test(api_data, damage_is_found_and_removed, .timeout = 60) {
     cr_expect_eq(kvpool_get(ns, &key, in.data(), bytes, 0), -EBADMSG);
     cr_expect_eq(kvpool_lookup(ns, &key, 1, 0, 0, nullptr), 0, "damaged blocks are removed");
     cr_expect_eq(kvpool_error_class(-EBADMSG), KVPOOL_CLASS_RECOMPUTE);
+    kvpool_event told[2];
+    cr_assert_eq(kvpool_events_next(events, 2, in_ms(1000), told), 2, "stored, removed");
+    cr_expect_eq(told[1].type, KVPOOL_EVENT_REMOVED);
+    cr_expect_eq(told[1].reason, KVPOOL_REASON_DAMAGED);
+    cr_expect_eq(told[1].member, stats.member_slot);
+    cr_expect_eq(std::memcmp(&told[1].key, &key, sizeof key), 0);
   }
+  const kvpool_key key = key_of(ns, 1);
+  cr_assert_eq(kvpool_put(ns, &key, &key, sizeof key, 0), 1);
+  cr_assert_eq(kvpool_remove(ns, &key, 1, 0), 1);
+  kvpool_event told[2];
+  cr_assert_eq(kvpool_events_next(events, 2, in_ms(1000), told), 2);
+  cr_expect_eq(told[1].reason, KVPOOL_REASON_REMOVED);
+  cr_expect_eq(told[1].member, stats.member_slot, "who removed it");
+  kvpool_events_close(events);
 }
 
 Test(api_data, full_store_evicts_and_goes_on, .timeout = 120) {

@@ -98,6 +98,20 @@ Test(api_handles, options_of_any_size, .timeout = 60) {
   }
 }
 
+Test(api_handles, a_rank_is_below_its_world, .timeout = 60) {
+  Pool pool("rank");
+  for (const uint32_t rank : {1u, 2u, 3u}) {
+    kvpool_open_opts opts = KVPOOL_OPTS(kvpool_open_opts);
+    opts.engine_id = 7;
+    opts.engine_world = 2;
+    opts.engine_rank = rank;
+    kvpool_ctx *ctx = nullptr;
+    const int err = kvpool_open(pool.address(), &opts, &ctx);
+    cr_expect_eq(err, rank < 2 ? 0 : -EINVAL, "rank %u: %d", rank, err);
+    if (err == 0) kvpool_close(ctx);
+  }
+}
+
 Test(api_handles, null_arguments, .timeout = 60) {
   Pool pool("null");
   Ctx ctx(pool);

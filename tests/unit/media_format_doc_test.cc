@@ -242,6 +242,7 @@ const Field kFields[] = {
     KVPOOL_FIELD(NsControlBody, epoch),
     KVPOOL_FIELD(NsControlBody, op),
     KVPOOL_FIELD(NsControlBody, reserved),
+    KVPOOL_FIELD(NsControlBody, fingerprint),
     KVPOOL_FIELD(ReportExtentBody, extent),
     KVPOOL_FIELD(ReportExtentBody, size_class),
     KVPOOL_FIELD(ReportExtentBody, reserved),

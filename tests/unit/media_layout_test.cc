@@ -568,7 +568,9 @@ Test(media_layout, too_small_names_the_smallest_size) {
     const u64 kib = std::strtoull(needs + 6, nullptr, 10);
     cr_expect(plan_layout(equal_devices(devices, kib * 1024), layout, &why) == 0, "%s",
               why.c_str());
-    cr_expect(plan_layout(equal_devices(devices, kib * 1024 - 65536), layout, &why) == -ENOSPC);
+    cr_expect_eq(kib * 1024 % kStripeBytes, 0, "devices come in whole stripes");
+    const u64 less = kib * 1024 - kStripeBytes;
+    cr_expect(plan_layout(equal_devices(devices, less), layout, &why) == -ENOSPC);
   }
   Layout layout{};
   cr_expect(plan_layout(equal_devices(1, 0), layout, nullptr) == -ENOSPC);

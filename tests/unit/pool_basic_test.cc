@@ -110,16 +110,36 @@ Test(pool_basic, clear_and_bypass_bind_what_begins_after_their_answer, .timeout 
   const pool::NsRef ns = open_ns(a);
   cr_assert_eq(put_block(a, ns, 1), 0);
   media::NsAnswer answer;
-  cr_assert_eq(a->ns_control(ns.id, 0, media::NsOp::kBypassOn, a.in(1000), answer), 0);
+  cr_assert_eq(ns_control(a, ns.id, 0, media::NsOp::kBypassOn, answer), 0);
   cr_assert(look(a, ns, 1).reason == pool::MissReason::kBypassed);
   cr_assert_eq(put_block(a, ns, 2), -EPERM);
-  cr_assert_eq(a->ns_control(ns.id, 0, media::NsOp::kBypassOff, a.in(1000), answer), 0);
+  cr_assert_eq(ns_control(a, ns.id, 0, media::NsOp::kBypassOff, answer), 0);
   cr_assert(look(a, ns, 1).presence == pool::Presence::kHit);
-  cr_assert_eq(a->ns_control(ns.id, ns.epoch, media::NsOp::kClear, a.in(1000), answer), 0);
+  cr_assert_eq(ns_control(a, ns.id, ns.epoch, media::NsOp::kClear, answer), 0);
   cr_assert_eq(answer.epoch, ns.epoch + 1);
   cr_assert(look(a, ns, 1).reason == pool::MissReason::kCleared);
   cr_assert_eq(put_block(a, ns, 3), -ESTALE, "a key of the old epoch");
   cr_assert_eq(put_block(a, {ns.id, answer.epoch}, 3), 0);
+}
+
+// Guards: a request to clear, bypass or remove that was on its way while its namespace was removed
+// bound the one that had got its place.
+Test(pool_basic, requests_name_their_namespace, .timeout = 30) {
+  TestStore store;
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a, 7);
+  cr_assert_eq(put_block(a, ns, 1), 0);
+  media::NsAnswer answer;
+  for (const media::NsOp op : {media::NsOp::kBypassOn, media::NsOp::kBypassOff, media::NsOp::kClear,
+                               media::NsOp::kRemove}) {
+    for (const u32 epoch : {0u, ns.epoch}) {
+      cr_expect_eq(ns_control(a, ns.id, epoch, op, answer, 8), -ENOENT);
+    }
+  }
+  cr_expect_eq(look(a, ns, 1).presence, pool::Presence::kHit);
+  cr_expect_eq(ns_control(a, ns.id, ns.epoch, media::NsOp::kRemove, answer, 7), 0);
+  cr_expect_eq(ns_control(a, ns.id, 0, media::NsOp::kBypassOn, answer, 7), -ENOENT);
 }
 
 // Guards: blocks of a removed or cleared namespace stayed until somebody needed their room.
@@ -141,7 +161,7 @@ Test(pool_basic, removed_and_cleared_namespaces_are_emptied, .timeout = 30) {
     cr_assert_eq(a->pending(ns, make_key(500), 60'000), 0);
     cr_assert(within_ms(1000, [&] { return left() == 201; }));
     media::NsAnswer answer;
-    cr_assert_eq(a->ns_control(ns.id, ns.epoch, op, a.in(1000), answer), 0);
+    cr_assert_eq(ns_control(a, ns.id, ns.epoch, op, answer), 0);
     cr_assert(look(a, ns, 1).presence != pool::Presence::kHit);
     cr_assert(within_ms(2000, [&] { return left() == 0; }), "%u", left());
     cr_assert_eq(owner->stats().evicted, 0u, "nobody's blocks made room for others");

@@ -276,6 +276,16 @@ inline pool::NsRef open_ns(LiveMember &member, u8 name = 1, u64 quota = 0) {
   return {static_cast<u16>(answer.id), answer.epoch};
 }
 
+inline int ns_control(LiveMember &member, u32 id, u32 epoch, media::NsOp op,
+                      media::NsAnswer &ret_answer, u8 name = 1) {
+  media::NsControlBody body{};
+  body.id = id;
+  body.epoch = epoch;
+  body.op = static_cast<u8>(op);
+  std::memset(body.fingerprint, name, sizeof body.fingerprint);
+  return member->ns_control(body, member.in(1000), ret_answer);
+}
+
 // Publishes `key` over a block of `bytes`, without payload. Returns the publication's result.
 inline int put_block(LiveMember &member, pool::NsRef ns, u64 key, u64 bytes = 64 * 1024,
                      pool::Publication *ret = nullptr) {

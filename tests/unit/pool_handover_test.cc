@@ -118,7 +118,7 @@ Test(pool_handover, doubt_under_a_clear_that_never_counted_is_not_confirmed, .ti
   const PoolOffset at = store.geometry().ns_line(area, ns.id);
   const Line before = line_at(store, at);
   media::NsAnswer answer;
-  cr_assert_eq(other->ns_control(ns.id, ns.epoch, media::NsOp::kClear, other.in(1000), answer), 0);
+  cr_assert_eq(ns_control(other, ns.id, ns.epoch, media::NsOp::kClear, answer), 0);
   writer.freeze(true);
   wait_ms(20);
   const pool::NsRef later{ns.id, answer.epoch};
@@ -148,7 +148,7 @@ Test(pool_handover, clear_ahead_of_the_owner_clears, .timeout = 30) {
   cr_assert_eq(put_block(a, ns, 1), 0);
   media::NsAnswer answer;
   const auto clear = [&](u32 epoch) {
-    return a->ns_control(ns.id, epoch, media::NsOp::kClear, a.in(1000), answer);
+    return ns_control(a, ns.id, epoch, media::NsOp::kClear, answer);
   };
   cr_assert_eq(clear(ns.epoch + 1), 0);
   cr_expect_eq(answer.epoch, ns.epoch + 2, "an epoch that nobody used yet");

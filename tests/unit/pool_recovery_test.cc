@@ -247,7 +247,7 @@ Test(pool_recovery, cleared_blocks_count_for_no_quota_after_a_take_over, .timeou
   pool::NsRef ns = open_ns(a, 5, 10 * block);
   for (u64 k = 0; k < 17; ++k) cr_assert_eq(put_block(a, ns, k, block / 2), 0);
   media::NsAnswer answer{};
-  cr_assert_eq(a->ns_control(ns.id, 0, media::NsOp::kClear, a.in(1000), answer), 0);
+  cr_assert_eq(ns_control(a, ns.id, 0, media::NsOp::kClear, answer, 5), 0);
   ns.epoch = answer.epoch;
   cr_assert_eq(put_block(a, ns, 100, block / 2), 0);
   owner->stop();
@@ -591,7 +591,7 @@ Test(pool_recovery, line_of_a_namespace_stored_in_part_is_restored, .timeout = 3
   const pool::NsRef other = open_ns(a, 2), ns = open_ns(a, 1, 1 << 20);
   cr_assert_eq(put_block(a, other, 5), 0);
   media::NsAnswer answer{};
-  cr_assert_eq(a->ns_control(ns.id, ns.epoch, media::NsOp::kClear, a.in(1000), answer), 0);
+  cr_assert_eq(ns_control(a, ns.id, ns.epoch, media::NsOp::kClear, answer), 0);
   owner->stop();
   for (const u32 id : {u32{ns.id}, u32{other.id}}) {
     const PoolOffset at = geo.ns_line(a->session()->area, id);

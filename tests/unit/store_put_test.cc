@@ -159,6 +159,6 @@ Test(store_put, pending_needs_its_namespace, .timeout = 30) {
   cr_assert_not(announced({static_cast<u16>(ns.id + 1), 1}, 3), "never opened");
   cr_assert_not(announced({0xFFFF, 1}, 4), "behind the table");
   media::NsAnswer answer{};
-  cr_assert_eq(a->ns_control(ns.id, 0, media::NsOp::kBypassOn, a.in(1000), answer), 0);
+  cr_assert_eq(ns_control(a, ns.id, 0, media::NsOp::kBypassOn, answer), 0);
   cr_assert_not(announced(ns, 5), "bypassed");
 }

@@ -127,6 +127,8 @@ Test(trace, refuses_bad_lines_by_name) {
           "\"hash_ids\"");
   refused(R"({"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [1, 2]})",
           "at most 1");
+  refused(R"({"timestamp": 1, "input_length": 1024, "output_length": 1, "hash_ids": [1]})",
+          "expected at least 2");
   refused(R"({"timestamp": "5", "input_length": 1, "output_length": 1, "hash_ids": [1]})",
           "nanoseconds");
   refused(std::string(20000, '['), "not a JSON object");
@@ -162,6 +164,20 @@ Test(trace, generator_is_the_same_everywhere) {
   cr_assert_eq(cache.block_refs, cache.block_hits + cache.distinct,
                "ids are chained, so each is missed exactly once");
   cr_assert_gt(cache.block_hits, cache.distinct, "turns of a conversation share their prefix");
+}
+
+// How: one id more than a look-up takes, and exactly as many.
+Test(trace, a_line_has_as_many_ids_as_one_look_up_takes) {
+  for (const std::uint64_t ids : {kTraceIdsMax, kTraceIdsMax + 1}) {
+    std::string text = R"({"timestamp": "1", "input_length": 2000000, "output_length": 2, )"
+                       R"("hash_ids": [7)";
+    for (std::uint64_t i = 1; i < ids; ++i) text += ",7";
+    text += "]}\n";
+    Trace trace;
+    std::string why;
+    cr_expect_eq(parse(text.c_str(), trace, why), ids > kTraceIdsMax ? -EBADMSG : 0, "%s",
+                 why.c_str());
+  }
 }
 
 Test(trace, unchained_ids_hit_wherever_they_stand) {

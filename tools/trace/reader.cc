@@ -196,13 +196,24 @@ private:
 
   void check_grid(const Request &request) const {
     const std::uint32_t grid = trace_.tokens_per_id;
-    if (grid == 0) return;
+    if (request.id_count > kTraceIdsMax) {
+      bad(fmt::format("{} ids, expected at most {}: one look-up takes no more", request.id_count,
+                      kTraceIdsMax));
+    }
+    if (grid == 0) {
+      if (request.id_count <= request.input_tokens) return;
+      bad(fmt::format("{} ids for {} tokens", request.id_count, request.input_tokens));
+    }
     // A trailing part of a block may have an id of its own or none, depending on who wrote the
     // trace.
     const std::uint64_t most = (request.input_tokens + std::uint64_t{grid} - 1) / grid;
     if (request.id_count > most) {
       bad(fmt::format("{} ids for {} tokens, expected at most {} (one per {} tokens)",
                       request.id_count, request.input_tokens, most, grid));
+    }
+    if (request.id_count < request.input_tokens / grid) {
+      bad(fmt::format("{} ids for {} tokens, expected at least {} (one per {} tokens)",
+                      request.id_count, request.input_tokens, request.input_tokens / grid, grid));
     }
   }
 

@@ -54,6 +54,7 @@ struct ReadOptions {
 // Longest line and greatest numbers a trace may hold: beyond them a line is bad, never a huge
 // allocation.
 inline constexpr std::uint64_t kTraceLineMax = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kTraceIdsMax = std::uint64_t{1} << 20;  // as kvpool_lookup() takes
 inline constexpr std::uint64_t kTraceTokensMax = std::uint64_t{1} << 30;
 
 // Reads `path`. 0, or a negative errno with `ret_why` naming file, line, what was there and what

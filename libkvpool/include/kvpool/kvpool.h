@@ -109,7 +109,7 @@ enum kvpool_status {
   KVPOOL_STATUS_MISS = 2,    /* no such block */
   KVPOOL_STATUS_PENDING = 3, /* announced by another member, not there yet */
   /* get: replaced or evicted while it was read, buffers hold rubbish; put: the namespace was
-     cleared since the key was made */
+     cleared, and this handle has made no key since: see kvpool_key_chain() */
   KVPOOL_STATUS_STALE = 4,
   KVPOOL_STATUS_FULL = 5,    /* no room, and nothing that may be evicted */
   KVPOOL_STATUS_GONE = 6,    /* lost with its device, or the store was formatted anew */
@@ -279,8 +279,8 @@ struct kvpool_open_opts {
   uint32_t flags;
   uint32_t owner;       /* enum kvpool_owner */
   uint64_t engine_id;   /* names the group that shares tickets; 0: this process alone */
-  uint32_t engine_rank; /* rank in its group */
-  uint32_t engine_world;
+  uint32_t engine_rank; /* rank in its group, below engine_world where that is given */
+  uint32_t engine_world; /* (default 1) */
   const char *name;     /* shown to people, 16 bytes are kept; NULL: the program's name */
   kvpool_log_fn log;    /* NULL: nothing is logged */
   void *log_user;
@@ -412,13 +412,13 @@ KVPOOL_API void kvpool_ns_close(struct kvpool_ns *ns);
 
 /*
  * Forgets all blocks of the namespace at once, whatever their number: binds every call begun after
- * the answer.
+ * the answer, also one that holds what a lookup found earlier, or a pin.
  */
 KVPOOL_API int kvpool_ns_clear(struct kvpool_ns *ns, uint64_t deadline_ns);
 
 /*
- * Switches a namespace off (on = 1) and on again (on = 0). While it is off, lookups miss and puts
- * are refused with KVPOOL_STATUS_BYPASSED, everywhere; nothing is lost.
+ * Switches a namespace off (on = 1) and on again (on = 0). While it is off, lookups, gets and pins
+ * find nothing and puts are refused with KVPOOL_STATUS_BYPASSED, everywhere; nothing is lost.
  */
 KVPOOL_API int kvpool_ns_bypass(struct kvpool_ns *ns, int on, uint64_t deadline_ns);
 
@@ -451,8 +451,10 @@ KVPOOL_API int kvpool_ns_stat(struct kvpool_ns *ns, struct kvpool_ns_info *ret_i
  * Keys of the whole blocks of `token_count` tokens, in order: each is a hash over the namespace,
  * the key before it and the block's tokens. `parent` is the key before the first (NULL: the chain
  * starts here). Returns the number of keys, at most `max`; tokens that do not fill a block are left
- * out. Keys made before a kvpool_ns_clear() never
- * match after it: make them anew. Errors: -ENOENT (the namespace was removed).
+ * out. Keys made before a kvpool_ns_clear() never match what was put before it, nor keys made after
+ * it: make them anew. A key is a hash and does not tell when it was made; so a put with an old one
+ * is refused only while its handle has made none since the clear, and is the block of another name
+ * from then on. Errors: -ENOENT (the namespace was removed).
  */
 KVPOOL_API int kvpool_key_chain(struct kvpool_ns *ns, const struct kvpool_key *parent,
                                 const uint32_t *tokens, size_t token_count, size_t max,
@@ -513,10 +515,10 @@ KVPOOL_API int kvpool_lookup(struct kvpool_ns *ns, const struct kvpool_key *keys
 /*
  * Stores `bytes` at `buf` under `key`. Returns 1 when stored now, 0 when the key was published
  * before. Errors: -ENOSPC (full, and nothing may be evicted; or the namespace's quota has no
- * room, and kvpool_strerror_detail says so), -EKEYREVOKED (the namespace was cleared or removed
- * since the key was made: make it anew), -EMSGSIZE (not the namespace's block size, or larger than
- * a block can be, or than the store), -ESHUTDOWN (bypassed), -EINPROGRESS (in doubt: sent, but no
- * answer could be accepted by the deadline), -EROFS.
+ * room, and kvpool_strerror_detail says so), -EKEYREVOKED (the namespace was cleared or removed,
+ * and this handle has made no key since it knows: make the key anew), -EMSGSIZE (not the
+ * namespace's block size, or larger than a block can be, or than the store), -ESHUTDOWN (bypassed),
+ * -EINPROGRESS (in doubt: sent, but no answer could be accepted by the deadline), -EROFS.
  */
 KVPOOL_API int kvpool_put(struct kvpool_ns *ns, const struct kvpool_key *key, const void *buf,
                           uint64_t bytes, uint64_t deadline_ns);
@@ -651,7 +653,10 @@ KVPOOL_API int kvpool_pin(struct kvpool_ns *ns, const struct kvpool_key *keys, s
 /* Ends pins. Never fails; what cannot be told to the owner now is told later. */
 KVPOOL_API void kvpool_unpin(struct kvpool_ctx *ctx, const struct kvpool_ticket *tickets, size_t n);
 
-/* 1 when the bytes that `ticket` pins have been safe until now; 0 when they may not have been. */
+/*
+ * 1 when the bytes that `ticket` pins have been safe until now; 0 when they may not have been, or
+ * the namespace was cleared, bypassed or removed meanwhile.
+ */
 KVPOOL_API int kvpool_ticket_valid(struct kvpool_ctx *ctx, const struct kvpool_ticket *ticket,
                                    uint64_t deadline_ns);
 
@@ -753,7 +758,7 @@ struct kvpool_event {
   uint64_t version;
   uint64_t bytes;
   uint64_t count;    /* KVPOOL_EVENT_LOST */
-  uint32_t member;   /* slot of the member that asked for it */
+  uint32_t member;   /* slot of the member that asked for it; 65535: none did */
   uint32_t tier;     /* 0: the pool */
   struct kvpool_key key;
 };

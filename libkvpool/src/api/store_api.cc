@@ -22,6 +22,9 @@ int open_options(const kvpool_open_opts &o, store::ContextOptions &ret, std::str
   if (o.engine_rank > 65535 || o.engine_world > 65535) {
     return options_error(why, -EINVAL, "open: engine rank or world beyond 65535");
   }
+  if (o.engine_world != 0 && o.engine_rank >= o.engine_world) {
+    return options_error(why, -EINVAL, "open: engine_rank is not below engine_world");
+  }
   ret.read_only = o.flags & KVPOOL_OPEN_F_READ_ONLY;
   ret.huge = o.flags & KVPOOL_OPEN_F_HUGE;
   ret.embedded_owner = o.owner == KVPOOL_OWNER_EMBEDDED;

@@ -2,6 +2,8 @@
 // Puts devices together into a pool. Bounds: at most kMaxDevices devices; nothing here waits.
 #include "backend/backend.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -80,11 +82,19 @@ Status check_distinct(const std::vector<DeviceFile> &files) {
   return {};
 }
 
-Status check_usable(const DeviceFile &file) {
+// `alone`: the pool's one device, which begins with its superblock.
+Status check_usable(const DeviceFile &file, bool alone) {
   if (file.file_bytes() == 0) {
     return Status::fail(-ENODATA, file.shown() +
                                       ": is empty: it was never formatted, or is being "
                                       "formatted now");
+  }
+  u64 magic = 0;
+  const bool starts = pread(file.fd(), &magic, sizeof magic, 0) == sizeof magic;
+  if (alone && file.file_bytes() < kDeviceAlign && !(starts && magic == media::kMagic)) {
+    return Status::fail(-ENODATA, file.shown() + ": is no store: has " +
+                                      std::to_string(file.file_bytes()) +
+                                      " bytes, and does not begin as one");
   }
   if (file.file_bytes() < kDeviceAlign) {
     return Status::fail(-EFBIG, file.shown() + ": truncated: has " +
@@ -242,10 +252,11 @@ Status Backend::open(const Address &address, OpenMode mode, const OpenOptions &o
   std::unique_ptr<Backend> out(new Backend);
   out->address_ = address;
   out->writable_ = mode == OpenMode::kReadWrite;
-  for (const auto &place : places_of(address, mem_devices)) {
+  const auto places = places_of(address, mem_devices);
+  for (const auto &place : places) {
     if (auto s = DeviceFile::open(place, out->writable_, out->files_.emplace_back()); !s.ok())
       return s;
-    if (auto s = check_usable(out->files_.back()); !s.ok()) return s;
+    if (auto s = check_usable(out->files_.back(), places.size() == 1); !s.ok()) return s;
   }
   if (auto s = check_distinct(out->files_); !s.ok()) return s;
   if (auto s = check_address_size(address, out->files_); !s.ok()) return s;

@@ -326,6 +326,7 @@ enum class MessageType : u8 {
   kDeathAck,
   kLeave,
   kResize,
+  kRemoveDamaged,  // as kRemove, by a reader whose bytes did not match their checks
 };
 
 enum class MessageStatus : u8 {
@@ -375,7 +376,7 @@ inline constexpr u8 kNoticePeerDead = 2;
 struct GrantBody {
   u8 size_class;   // or kClassRun
   u8 want;         // extents wanted at most, for a class that is cut; 1 for a run
-  u16 ns;
+  u16 ns;           // in whose quota the block must have room; 0: any
   u32 run_extents;  // kClassRun: length of the run
 };
 struct GrantAnswer {
@@ -457,6 +458,7 @@ struct NsControlBody {
   u32 epoch;  // seen
   u8 op;      // NsOp
   u8 reserved[7];
+  u8 fingerprint[16];  // of the namespace meant: its place may be another's by now
 };
 struct ReportExtentBody {
   u32 extent;
@@ -557,7 +559,7 @@ static_assert(sizeof(PublishBody) <= 2 * kMessageBody && sizeof(NsOpenBody) <= 2
 static_assert(sizeof(ReportExtentBody) <= 2 * kMessageBody);
 static_assert(sizeof(ReportPinBody) <= 2 * kMessageBody && sizeof(PinBody) <= kMessageBody);
 static_assert(sizeof(TouchBody) <= kMessageBody && sizeof(RemoveBody) <= kMessageBody);
-static_assert(sizeof(PendingBody) <= kMessageBody);
+static_assert(sizeof(PendingBody) <= kMessageBody && sizeof(NsControlBody) <= kMessageBody);
 static_assert(sizeof(ResizeBody) <= kMessageBody && sizeof(ResizeAnswer) <= kMessageBody);
 
 }  // namespace kvpool::media

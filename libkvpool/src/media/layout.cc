@@ -359,8 +359,8 @@ Geometry base_geometry(const FormatOptions &o) {
   return g;
 }
 
-// Bytes of each device with which these options give a store, to within 64 KiB; 0 if none up to 16
-// TiB.
+// Bytes of each device with which these options give a store, as devices come: in whole stripes; 0
+// if none up to 16 TiB.
 u64 smallest_device_bytes(FormatOptions options) {
   const auto fits = [&](u64 bytes) {
     for (u32 d = 0; d < options.device_count; ++d) options.device_bytes[d] = bytes;
@@ -377,7 +377,7 @@ u64 smallest_device_bytes(FormatOptions options) {
     const u64 middle = (low + high) / 2 / (64 * kKiB) * (64 * kKiB);
     (fits(middle) ? high : low) = middle;
   }
-  return high;
+  return (high + kStripeBytes - 1) / kStripeBytes * kStripeBytes;
 }
 
 }  // namespace

@@ -44,17 +44,22 @@ public:
 
   // The second look (proto 10), after the last load of a copy: valid[i] says that the copy of
   // hits[i] counts. One serial round trip for up to kWaveKeys blocks. A hit of another area, or of
-  // an entry that this one has not, is not looked at: hits come from callers. 0, -EAGAIN, -ESTALE
-  // as above.
-  int validate(const Session &session, const Hit *hits, u32 count, bool *valid) {
+  // an entry that this one has not, is not looked at: hits come from callers, who may have kept
+  // them while the namespace was cleared or bypassed. `keys` (may be null): *keys[i], where there
+  // is one, must be the entry's key. 0, -EAGAIN, -ESTALE as above.
+  int validate(const Session &session, const Hit *hits, u32 count, bool *valid,
+               const Key *const *keys = nullptr) {
     auto &mem = env_.memory();
     mem.begin_wave();
     PoolOffset entry[kWaveKeys];
     u32 n = 0;
     if (!env_.mutant(Mutant::kValidateWithoutAcquire)) {
       claims_.flush_into_wave();
+      u32 ns = kNoNs;
       for (u32 i = 0; i < count; ++i) {
-        if (of_session(session, hits[i])) entry[n++] = entry_at(session, hits[i].entry);
+        if (!of_session(session, hits[i])) continue;
+        entry[n++] = entry_at(session, hits[i].entry);
+        if (hits[i].ns != ns) mem.flush(geo_.ns_line(session.area, ns = hits[i].ns));
       }
       flush_groups(mem, entry, n, 1);
     }
@@ -65,9 +70,15 @@ public:
       if (view.gone || env_.revoked()) return -ESTALE;
       if (view.highest_active != session.epoch) return -EAGAIN;
     }
+    NsView view_of_ns;
+    u32 ns = kNoNs;
     for (u32 i = 0; i < count; ++i) {
-      valid[i] = of_session(session, hits[i]) &&
-                 (env_.mutant(Mutant::kValidateWithoutEntry) || still_there(session, hits[i]));
+      valid[i] = false;
+      if (!of_session(session, hits[i])) continue;
+      if (hits[i].ns != ns) view_of_ns = load_ns(session, {static_cast<u16>(ns = hits[i].ns), 0});
+      valid[i] = binds(view_of_ns, hits[i]) &&
+                 (env_.mutant(Mutant::kValidateWithoutEntry) ||
+                  still_there(session, hits[i], keys ? keys[i] : nullptr));
     }
     return 0;
   }
@@ -95,6 +106,7 @@ public:
   }
 
 private:
+  static constexpr u32 kNoNs = ~u32{0};
   struct NsView {
     bool readable = false;
     media::NamespaceLine line{};
@@ -351,13 +363,22 @@ private:
     hit.check_hash = entry.check_hash;
   }
 
-  static bool of_session(const Session &session, const Hit &hit) {
-    return hit.epoch == session.epoch && hit.entry < session.entry_count();
+  bool of_session(const Session &session, const Hit &hit) const {
+    return hit.epoch == session.epoch && hit.entry < session.entry_count() &&
+           hit.ns < geo_.namespace_lines;
   }
 
-  bool still_there(const Session &session, const Hit &hit) {
+  // Whether the namespace lets its blocks be read, and this one is of after its last clear.
+  bool binds(const NsView &ns, const Hit &hit) const {
+    if (env_.mutant(Mutant::kValidateIgnoresNs)) return true;
+    if (!ns.readable || !(ns.line.flags & media::kNsUsed)) return false;
+    return !(ns.line.flags & media::kNsBypass) && hit.version > ns.line.clear_version;
+  }
+
+  bool still_there(const Session &session, const Hit &hit, const Key *key) {
     media::Entry entry;
     if (!read_entry(session, hit.entry, entry)) return false;
+    if (entry.ns != hit.ns || (key && !same_key(entry, *key))) return false;
     const auto state = entry.entry_state();
     if (state != media::EntryState::kPublished && state != media::EntryState::kDraining) {
       return false;

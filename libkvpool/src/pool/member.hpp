@@ -86,8 +86,9 @@ public:
 
   // proto 10. 0, -ESTALE, -EAGAIN when areas change faster than they can be read.
   int lookup(NsRef ns, const Key *keys, u32 count, LookupOptions options, Hit *ret_hits);
-  // valid[i]: the copy made of hits[i] counts. -EAGAIN: another area is active, look up again.
-  int validate(const Hit *hits, u32 count, bool *ret_valid);
+  // valid[i]: the copy made of hits[i] counts, and is of *keys[i] where one is given. -EAGAIN:
+  // another area is active, look up again.
+  int validate(const Hit *hits, u32 count, bool *ret_valid, const Key *const *keys = nullptr);
   // Finds a namespace by fingerprint without an owner. -ENOENT.
   int find_ns(const u8 fingerprint[16], u32 &ret_id, media::NamespaceLine &ret_line);
   int read_ns(u32 id, media::NamespaceLine &ret_line);
@@ -100,8 +101,9 @@ public:
   // no owner; -ETIMEDOUT; -EINVAL; -ESTALE.
   int reserve(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks);
   // The same, for as many as there are without waiting, at least one: their number, or an error.
+  // `ns`: whose quota must have room (-EDQUOT), where an extent has to be asked for; 0: any.
   int reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
-                   int *ret_why_fewer = nullptr);
+                   int *ret_why_fewer = nullptr, u16 ns = 0);
   void abort(const Block &block);
   // The same for one that could not be read back: nothing of its extent is used any more.
   void abort_lost(const Block &block);
@@ -113,7 +115,8 @@ public:
   // Announces that a key is being computed for about `duration_ms`; 0 withdraws. Waits for nothing.
   int pending(NsRef ns, const Key &key, u32 duration_ms);
   // version 0: any. -ENOENT, -ESTALE when another version is there by now.
-  int remove(const Key &key, u64 version, u64 deadline);
+  // `damaged`: for those who hear of decisions.
+  int remove(const Key &key, u64 version, u64 deadline, bool damaged = false);
   int pin(const Hit &hit, const Key &key, u32 ttl_ms, u64 deadline, Pin &ret_pin);
   // Ends a pin. What cannot be told to the owner now is told at a later tick.
   void unpin(const Pin &pin);
@@ -121,7 +124,8 @@ public:
   // an owner said so when the pin was reported.
   bool pin_lost(const Pin &pin);
   int ns_open(const media::NsOpenBody &body, u64 deadline, media::NsAnswer &ret_answer);
-  int ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline, media::NsAnswer &ret_answer);
+  // -ENOENT: it is not there any more. -ESTALE: the epoch named is over.
+  int ns_control(const media::NsControlBody &body, u64 deadline, media::NsAnswer &ret_answer);
   // Asks for another size of the pool (proto 14); asked again and again until it is 0, and given up
   // by the owner when it is not. -EBUSY on its way; -EINVAL the owner's plan is another; else as
   // above.
@@ -221,7 +225,7 @@ private:
   void lose(const Block &block);
   int give_back_extent(u32 extent, u32 flags);
   void serve_notice();
-  int grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy);
+  int grant(u8 size_class, u32 run, u16 ns, u64 deadline, bool wait_while_busy);
   bool knows_dead(u64 reserver_incarnation) const;
   int meet_reserver(u64 reserver_incarnation);
   void finish_join(u64 incarnation, u32 epoch);

@@ -17,10 +17,11 @@ int Member<Env>::lookup(NsRef ns, const Key *keys, u32 count, LookupOptions opti
 }
 
 template <PoolEnv Env>
-int Member<Env>::validate(const Hit *hits, u32 count, bool *ret_valid) {
+int Member<Env>::validate(const Hit *hits, u32 count, bool *ret_valid, const Key *const *keys) {
   for (u32 done = 0; done < count; done += kWaveKeys) {
     const u32 n = std::min(count - done, kWaveKeys);
-    const int err = reader_.validate(*session(), hits + done, n, ret_valid + done);
+    const int err = reader_.validate(*session(), hits + done, n, ret_valid + done,
+                                     keys ? keys + done : nullptr);
     if (err == -EAGAIN) refresh_session();
     if (err) return err;
   }

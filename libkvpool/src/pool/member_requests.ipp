@@ -221,8 +221,9 @@ int Member<Env>::call(media::MessageType type, const void *body, u32 bytes, u64 
 }
 
 template <PoolEnv Env>
-int Member<Env>::grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy) {
+int Member<Env>::grant(u8 size_class, u32 run, u16 ns, u64 deadline, bool wait_while_busy) {
   media::GrantBody body{};
+  body.ns = ns;
   body.size_class = size_class;
   body.want = 1;
   body.run_extents = run;
@@ -263,7 +264,7 @@ void Member<Env>::grant_ahead(u8 size_class) {
 // Never waits while it has something: what members hold while they wait can stop them all.
 template <PoolEnv Env>
 int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
-                              int *ret_why_fewer) {
+                              int *ret_why_fewer, u16 ns) {
   const int size_class = media::class_for(block_bytes, geo_.extent_bytes());
   if (size_class < 0) return size_class;
   const u8 cls = static_cast<u8>(size_class);
@@ -287,7 +288,7 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
       waited = true;  // others may have been quicker: the next extent is one's own
       continue;
     }
-    const int err = grant(cls, run, deadline, /*wait_while_busy=*/got == 0);
+    const int err = grant(cls, run, ns, deadline, /*wait_while_busy=*/got == 0);
     if (err == 0) continue;
     if (got == 0) return err;
     if (ret_why_fewer) *ret_why_fewer = err;
@@ -478,12 +479,13 @@ void Member<Env>::flush_touches() {
 }
 
 template <PoolEnv Env>
-int Member<Env>::remove(const Key &key, u64 version, u64 deadline) {
+int Member<Env>::remove(const Key &key, u64 version, u64 deadline, bool damaged) {
   media::RemoveBody body{};
   std::memcpy(body.key, key.w, sizeof body.key);
   body.version = version;
   Answer answer;
-  if (int err = call(media::MessageType::kRemove, &body, sizeof body, deadline, answer)) return err;
+  const auto type = damaged ? media::MessageType::kRemoveDamaged : media::MessageType::kRemove;
+  if (int err = call(type, &body, sizeof body, deadline, answer)) return err;
   return status_errno(answer.status);
 }
 
@@ -566,12 +568,8 @@ int Member<Env>::ns_open(const media::NsOpenBody &body, u64 deadline,
 }
 
 template <PoolEnv Env>
-int Member<Env>::ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline,
+int Member<Env>::ns_control(const media::NsControlBody &body, u64 deadline,
                             media::NsAnswer &ret_answer) {
-  media::NsControlBody body{};
-  body.id = id;
-  body.epoch = epoch;
-  body.op = static_cast<u8>(op);
   Answer answer;
   if (int err = call(media::MessageType::kNsControl, &body, sizeof body, deadline, answer)) {
     return err;

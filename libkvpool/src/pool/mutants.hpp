@@ -15,6 +15,8 @@ enum class Mutant : u16 {
   kValidateWithoutClaims,     // proto 10: claims again after the copy
   kValidateWithoutAcquire,    // proto 10: the second look comes from the medium
   kValidateIgnoresVersion,    // proto 10: same version, not only same key
+  kValidateIgnoresNs,         // proto 10: a clear and a bypass bind who kept a lookup's record
+  kPinIgnoresNs,              // proto 11: nothing cleared or bypassed is pinned
   kLookupWithoutAcquire,      // proto 10: entries come from the medium
   kLookupIgnoresSpill,        // proto 10: the spill flag sends a lookup on
   kInsertBeforeSpillFlag,     // proto 10: the flag is drained before the entry
@@ -42,6 +44,7 @@ enum class Mutant : u16 {
   kIgnoreEpochInRequest,      // proto 12: another owner's requests are not executed
   kIgnoreIncarnation,         // proto 12: lines of an earlier incarnation are ignored
   kClearKeepsEpoch,           // proto 10: a clear bumps the namespace's epoch
+  kNsControlByPlace,          // proto 10: who clears or bypasses names the namespace it means
   kClearAheadIsStale,         // proto 8: a clear that is ahead of the owner's epoch clears
   kUnknownClearPublished,     // proto 8: nothing is published under an epoch not come to
   kCheckNotVerified,          // proto 9: payload checks are verified

@@ -206,7 +206,7 @@ private:
   void spill_before(const IndexMirror::Found &found, u32 number);
   media::MessageStatus grant(u32 slot, const media::GrantBody &body, media::GrantAnswer &ret);
   media::MessageStatus pending(u32 slot, const media::PendingBody &body);
-  media::MessageStatus remove(const media::RemoveBody &body);
+  media::MessageStatus remove(u32 slot, const media::RemoveBody &body, Decision why);
   media::MessageStatus pin(u32 slot, const u64 *key, u64 ttl_ms, media::PinAnswer &ret);
   media::MessageStatus pin_reported(u32 slot, const media::ReportPinBody &body,
                                     media::PinAnswer &ret);
@@ -214,7 +214,8 @@ private:
   void unpin(u32 slot, const media::UnpinBody &body);
   void drop_pendings(u32 ns);
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
-  media::MessageStatus ns_control(const media::NsControlBody &body, media::NsAnswer &ret);
+  media::MessageStatus ns_control(u32 slot, const media::NsControlBody &body,
+                                  media::NsAnswer &ret);
   media::MessageStatus resize(const media::ResizeBody &body, media::ResizeAnswer &ret);
   void empty_leaving();
   bool is_leaving(u32 entry) const;
@@ -241,10 +242,12 @@ private:
   bool cleared(u32 number, const media::NamespaceLine &ns) const;
   bool let_cleared_go(u32 number, const media::NamespaceLine &ns);
   void displace(const IndexMirror::Found &found);
+  bool quota_refuses(u32 ns, u64 bytes) const;
 
   // eviction
   void hide(u32 entry, media::EntryState state);
-  void hide(u32 entry, media::EntryState state, Decision why);
+  void hide(u32 entry, media::EntryState state, Decision why,
+            u32 member = DecisionEvent::kNobody);
   void tell_sink(Decision what, const media::Entry &entry, u32 member) const;
   void evict(u32 entry);
   bool evictable(u32 entry) const;

@@ -103,7 +103,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   }
   if (ns.quota_bytes != 0) {
     const u64 bytes = room_in(extent);
-    if (bytes > ns.quota_bytes) return MessageStatus::kQuota;  // no eviction makes it fit
+    if (bytes > ns.quota_bytes) return MessageStatus::kQuota;
     while (ns_bytes_[body.ns] + bytes > ns.quota_bytes) {
       const u32 victim = oldest_evictable(body.ns);
       if (victim == kNoEntry) return MessageStatus::kQuota;
@@ -112,6 +112,14 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
   }
   const MessageStatus status = insert(slot, body, found, spot, ret);
   return status;
+}
+
+// Whether a block of the namespace has no room in its quota, and no eviction there would make some.
+template <PoolEnv Env>
+bool Owner<Env>::quota_refuses(u32 ns, u64 bytes) const {
+  if (!has_ns(ns) || ns_[ns].quota_bytes == 0) return false;
+  if (bytes > ns_[ns].quota_bytes) return true;
+  return ns_bytes_[ns] + bytes > ns_[ns].quota_bytes && oldest_evictable(ns) == kNoEntry;
 }
 
 template <PoolEnv Env>
@@ -291,6 +299,10 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
   if (run && (body.run_extents == 0 || body.run_extents > space_.limit())) {
     return MessageStatus::kRefused;
   }
+  // Before room is made for it at others' expense.
+  const u64 bytes = run ? body.run_extents * space_.regions().extent_bytes()
+                        : media::class_bytes(size_class);
+  if (quota_refuses(body.ns, bytes)) return MessageStatus::kQuota;
   // Until every member has told what it holds, free extents may hold blocks in doubt.
   if (reports_awaited_ > 0 && !env_.mutant(Mutant::kServeBeforeReport)) {
     env_.mark("grant_awaits_reports");
@@ -432,7 +444,7 @@ media::MessageStatus Owner<Env>::pending(u32 slot, const media::PendingBody &bod
 }
 
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::remove(const media::RemoveBody &body) {
+media::MessageStatus Owner<Env>::remove(u32 slot, const media::RemoveBody &body, Decision why) {
   using media::MessageStatus;
   const IndexMirror::Found found = index_.find(body.key);
   u32 number = found.visible != kNoEntry ? found.visible : found.draining;
@@ -445,7 +457,7 @@ media::MessageStatus Owner<Env>::remove(const media::RemoveBody &body) {
     pen_.write_entry_state(number, e);
   } else {
     const bool comes_back = env_.mutant(Mutant::kReviveHidden);
-    hide(number, comes_back ? media::EntryState::kDraining : media::EntryState::kHidden);
+    hide(number, comes_back ? media::EntryState::kDraining : media::EntryState::kHidden, why, slot);
   }
   ++stats_.removed;
   return MessageStatus::kOk;
@@ -457,6 +469,12 @@ media::MessageStatus Owner<Env>::pin(u32 slot, const u64 *key, u64 ttl_ms,
   const u32 number = index_.find(key).visible;
   if (number == kNoEntry || index_.entry(number).entry_state() == media::EntryState::kPending) {
     return media::MessageStatus::kAbsent;
+  }
+  // Asked with a lookup's record, which may be of before a clear or a bypass.
+  const u32 ns = index_.entry(number).ns;
+  if (!env_.mutant(Mutant::kPinIgnoresNs)) {
+    if (!has_ns(ns) || cleared(number, ns_[ns])) return media::MessageStatus::kAbsent;
+    if (ns_[ns].flags & media::kNsBypass) return media::MessageStatus::kBypassed;
   }
   return pin_entry(slot, number, ttl_ms, ret);
 }
@@ -537,11 +555,14 @@ media::MessageStatus Owner<Env>::ns_open(const media::NsOpenBody &body, media::N
 }
 
 template <PoolEnv Env>
-media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
+media::MessageStatus Owner<Env>::ns_control(u32 slot, const media::NsControlBody &body,
                                             media::NsAnswer &ret) {
   using media::MessageStatus;
   if (!has_ns(body.id)) return MessageStatus::kAbsent;
   media::NamespaceLine &line = ns_[body.id];
+  // Removed since the caller looked, and its place given to another: not that one is meant.
+  const bool meant = std::memcmp(body.fingerprint, line.fingerprint, sizeof body.fingerprint) == 0;
+  if (!meant && !env_.mutant(Mutant::kNsControlByPlace)) return MessageStatus::kAbsent;
   switch (static_cast<media::NsOp>(body.op)) {
     case media::NsOp::kBypassOn: line.flags |= media::kNsBypass; break;
     case media::NsOp::kBypassOff: line.flags &= static_cast<u16>(~media::kNsBypass); break;
@@ -560,7 +581,8 @@ media::MessageStatus Owner<Env>::ns_control(const media::NsControlBody &body,
       }
       stats_.cleared += index_.clear_list(body.id);
       if (options_.sink.fn) {
-        options_.sink.fn(options_.sink.arg, {.what = Decision::kCleared, .ns = body.id});
+        options_.sink.fn(options_.sink.arg,
+                         {.what = Decision::kCleared, .member = slot, .ns = body.id});
       }
       ns_bytes_[body.id] = 0;
       drop_pendings(body.id);

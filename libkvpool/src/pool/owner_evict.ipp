@@ -19,7 +19,7 @@ void Owner<Env>::hide(u32 number, media::EntryState state) {
 }
 
 template <PoolEnv Env>
-void Owner<Env>::hide(u32 number, media::EntryState state, Decision why) {
+void Owner<Env>::hide(u32 number, media::EntryState state, Decision why, u32 member) {
   media::Entry &e = index_.entry(number);
   const bool cleared = index_.list_of(number) == kClearedList;
   if (!cleared) ns_bytes_[e.ns] -= entry_bytes(e);
@@ -27,7 +27,7 @@ void Owner<Env>::hide(u32 number, media::EntryState state, Decision why) {
   index_.drop_parent(number);
   index_.set_state(number, state);
   pen_.write_entry_state(number, e);
-  if (!cleared) tell_sink(why, e, DecisionEvent::kNobody);
+  if (!cleared) tell_sink(why, e, member);
   const u64 grace = env_.mutant(Mutant::kEvictWithoutGrace) ? 0 : u64{geo_.grace_us} * 1000;
   grace_.push_back({env_.now_ns() + grace, number, index_.stamp(number)});
   grace_bytes_ += entry_bytes(e);

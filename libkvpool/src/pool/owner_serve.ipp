@@ -273,7 +273,12 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
     case MessageType::kPending:
       return answer(slot, type, pending(slot, body_as<media::PendingBody>(body)), nullptr, 0);
     case MessageType::kRemove:
-      return answer(slot, type, remove(body_as<media::RemoveBody>(body)), nullptr, 0);
+    case MessageType::kRemoveDamaged: {
+      const bool damaged = type == MessageType::kRemoveDamaged;
+      const auto status = remove(slot, body_as<media::RemoveBody>(body),
+                                 damaged ? Decision::kDamaged : Decision::kRemoved);
+      return answer(slot, type, status, nullptr, 0);
+    }
     case MessageType::kReturn:
       returns_.emplace_back(slot, body_as<media::ReturnBody>(body).extent);
       if (body_as<media::ReturnBody>(body).flags & media::kReturnUnreadable) {
@@ -301,7 +306,7 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
     }
     case MessageType::kNsControl: {
       media::NsAnswer out{};
-      const auto status = ns_control(body_as<media::NsControlBody>(body), out);
+      const auto status = ns_control(slot, body_as<media::NsControlBody>(body), out);
       return answer(slot, type, status, &out, sizeof out);
     }
     case MessageType::kReportBegin:

@@ -85,7 +85,7 @@ struct Pin {
 };
 
 // A decision that others want to hear of (events). `member` is the slot that asked, or kNobody.
-enum class Decision : u8 { kStored, kEvicted, kRemoved, kCleared, kLost };
+enum class Decision : u8 { kStored, kEvicted, kRemoved, kCleared, kLost, kDamaged };
 struct DecisionEvent {
   static constexpr u32 kNobody = 0xFFFF;
   Decision what = Decision::kStored;

@@ -152,7 +152,7 @@ void remove_damaged(Namespace &ns, const GetBlock &block, u64 deadline,
   Key key;
   std::copy(std::begin(entry.key), std::end(entry.key), key.w);
   if (cancelled != nullptr && context.await_owner(deadline, *cancelled) != 0) return;
-  context.member().remove(key, block.hit.version, deadline);
+  context.member().remove(key, block.hit.version, deadline, /*damaged=*/true);
 }
 
 void count_gets(Namespace &ns, std::span<const GetBlock> blocks, u64 deadline,

@@ -451,6 +451,7 @@ void Context::on_decision(void *context, const pool::DecisionEvent &decision) {
     case pool::Decision::kEvicted: event.reason = EventReason::kEvicted; break;
     case pool::Decision::kRemoved: event.reason = EventReason::kRemoved; break;
     case pool::Decision::kCleared: event.reason = EventReason::kCleared; break;
+    case pool::Decision::kDamaged: event.reason = EventReason::kDamaged; break;
     case pool::Decision::kLost: event.reason = EventReason::kLost; break;
   }
   if (event.reason != EventReason::kNone) event.type = EventType::kRemoved;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/make.hpp"
 
+#include <sys/stat.h>
+
 #include <cstring>
 #include <memory>
 
@@ -30,6 +32,13 @@ struct Found {
 
 int look(const backend::Address &address, Found &ret, std::string *why) {
   if (!backend::Backend::exists(address)) return 0;
+  for (const std::string &path : address.paths) {
+    struct stat at = {};
+    if (address.scheme == backend::Scheme::kFile && stat(path.c_str(), &at) == 0 &&
+        S_ISDIR(at.st_mode)) {
+      return fail(why, -EISDIR, address.text + ": " + path + " is a directory; name a file in it");
+    }
+  }
   std::unique_ptr<backend::Backend> backend;
   if (auto s = backend::Backend::open(address, backend::OpenMode::kReadOnly, {}, backend);
       !s.ok()) {

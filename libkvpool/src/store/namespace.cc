@@ -31,6 +31,15 @@ NsInfo info_of(u32 id, const media::NamespaceLine &line) {
   return info;
 }
 
+media::NsControlBody request(u32 id, const media::NamespaceLine &line, media::NsOp op) {
+  media::NsControlBody body{};
+  body.id = id;
+  body.epoch = line.epoch;
+  body.op = static_cast<u8>(op);
+  std::memcpy(body.fingerprint, line.fingerprint, sizeof body.fingerprint);
+  return body;
+}
+
 // Another namespace that goes by the name; 0 ids: none.
 int find_by_name(Context &context, std::string_view name, u32 &ret_id,
                  media::NamespaceLine &ret_line) {
@@ -150,8 +159,8 @@ int Namespace::clear(u64 deadline, std::string *why) {
   media::NamespaceLine line;
   if (int err = own_line(line)) return explain_own(err, why);
   media::NsAnswer answer;
-  const int err =
-      context_.member().ns_control(id_, line.epoch, media::NsOp::kClear, deadline, answer);
+  const auto body = request(id_, line, media::NsOp::kClear);
+  const int err = context_.member().ns_control(body, deadline, answer);
   if (err == 0) {
     epoch_.store(answer.epoch);
     return 0;
@@ -160,7 +169,7 @@ int Namespace::clear(u64 deadline, std::string *why) {
     note_cleared();
     return 0;
   }
-  return context_.explain(err, why);
+  return explain_own(err, why);
 }
 
 int Namespace::bypass(bool on, u64 deadline, std::string *why) {
@@ -168,7 +177,8 @@ int Namespace::bypass(bool on, u64 deadline, std::string *why) {
   media::NamespaceLine line;
   if (int err = own_line(line)) return explain_own(err, why);
   media::NsAnswer answer;
-  return context_.explain(context_.member().ns_control(id_, 0, op, deadline, answer), why);
+  const int err = context_.member().ns_control(request(id_, line, op), deadline, answer);
+  return explain_own(err, why);
 }
 
 int Namespace::stat(NsInfo &ret_info) {
@@ -220,17 +230,25 @@ int list_namespaces(Context &context, std::vector<NsInfo> &ret_infos) {
 
 int control_namespace(Context &context, std::string_view name, media::NsOp op, u64 deadline,
                       std::string *why) {
-  u32 id = 0;
-  media::NamespaceLine line;
-  const int found = find_by_name(context, name, id, line);
-  if (found == -ENOENT) {
-    return fail(why, found, "namespace '" + std::string(name) + "' does not exist");
+  for (;;) {
+    u32 id = 0;
+    media::NamespaceLine line;
+    int err = find_by_name(context, name, id, line);
+    media::NsAnswer answer;
+    if (err == 0) {
+      err = context.member().ns_control(request(id, line, op), deadline, answer);
+      // Gone since it was looked up, perhaps by this very request, which a former owner served.
+      if (err == -ENOENT && op == media::NsOp::kRemove) return 0;
+    }
+    if (err == -ENOENT) {
+      return fail(why, err, "namespace '" + std::string(name) + "' does not exist");
+    }
+    // Somebody cleared it since it was looked up: to remove it, it is looked at again.
+    const bool cleared = err == -ESTALE && context.member().alive();
+    if (cleared && op == media::NsOp::kClear) return 0;
+    if (!cleared || monotonic_ns() >= deadline)
+      return context.explain(cleared ? -EAGAIN : err, why);
   }
-  if (found) return context.explain(found, why);
-  media::NsAnswer answer;
-  const int err = context.member().ns_control(id, line.epoch, op, deadline, answer);
-  const bool cleared = op == media::NsOp::kClear && err == -ESTALE && context.member().alive();
-  return cleared ? 0 : context.explain(err, why);  // somebody else did since it was looked up
 }
 
 int remove_namespace(Context &context, std::string_view name, u64 deadline, std::string *why) {

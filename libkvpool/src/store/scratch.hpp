@@ -24,6 +24,7 @@ struct Scratch {
         read_checks(checks.size()),
         keys(kScratchBlocks),
         hits(kScratchBlocks),
+        wanted(kScratchBlocks),
         open_blocks(kScratchBlocks),
         row_blocks(kScratchBlocks),
         publications(kScratchBlocks),
@@ -52,6 +53,7 @@ struct Scratch {
   std::vector<u64> read_checks;  // computed while copying, when check lines are needed as well
   std::vector<pool::Key> keys;
   std::vector<pool::Hit> hits;
+  std::vector<const pool::Key *> wanted;  // the key that a second look compares; null: none
   std::vector<u32> open_blocks;  // numbers of the blocks that have no verdict yet
   std::vector<std::span<const transfer::Piece>> row_blocks;
   std::vector<pool::Publication> publications;

@@ -292,7 +292,8 @@ int pin_blocks(Namespace &ns, const Key *keys, u64 count, const pool::Hit *snaps
     if (hit.presence != pool::Presence::kHit) break;
     pool::Pin pin;
     const int err = context.member().pin(hit, keys[pinned], ttl_ms, deadline, pin);
-    if (err == -ENOENT || (err == -ESTALE && context.member().alive())) break;  // gone meanwhile
+    const bool stale = err == -ESTALE && context.member().alive();
+    if (err == -ENOENT || err == -EPERM || stale) break;  // gone, or bypassed, meanwhile
     if (err) {
       if (pinned > 0) break;
       return context.explain(err, why);

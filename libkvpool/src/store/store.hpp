@@ -195,6 +195,7 @@ public:
   // The second look at one hit alone.
   int validate_one(const pool::Hit &hit, Scratch &scratch, bool &ret_valid) {
     scratch.hits[0] = hit;
+    scratch.wanted[0] = nullptr;
     if (int err = validate(1, scratch)) return err;
     ret_valid = scratch.valid[0];
     return 0;
@@ -245,11 +246,11 @@ private:
     pool::Block reserved[kPutWindow];
     const int got = in_slices(deadline, cancelled, [&](u64 until) {
       return member_.reserve_some(shape.block_bytes(), static_cast<u32>(blocks.size()), until,
-                                  reserved);
+                                  reserved, nullptr, ns.id);
     });
-    if (got == -ENOSPC) {
+    if (got == -ENOSPC || got == -EDQUOT) {
       blocks[0].status = BlockStatus::kFull;
-      blocks[0].error = -ENOSPC;
+      blocks[0].error = got;
       return 1;
     }
     if (got < 0) return got;
@@ -565,7 +566,11 @@ private:
 
   // The second look at everything that was copied (proto 10), then each block's verdict.
   int judge(std::span<GetBlock> blocks, bool again, Scratch &scratch, u32 &open) {
-    for (u32 j = 0; j < open; ++j) scratch.hits[j] = blocks[scratch.open_blocks[j]].hit;
+    for (u32 j = 0; j < open; ++j) {
+      const GetBlock &block = blocks[scratch.open_blocks[j]];
+      scratch.hits[j] = block.hit;
+      scratch.wanted[j] = block.by_key ? &block.key : nullptr;
+    }
     if (int err = validate(open, scratch)) return err;
     u32 left = 0;
     for (u32 j = 0; j < open; ++j) {
@@ -593,9 +598,9 @@ private:
     return 0;
   }
 
-  // scratch.hits[0, count) against the area of the highest active claim. When that changed, the
-  // entry of the same number in the new area decides: it was copied forward with its version, or it
-  // is another.
+  // scratch.hits[0, count), and the keys wanted, against the area of the highest active claim. When
+  // that changed, the entry of the same number in the new area decides: it was copied forward with
+  // its version, or it is another.
   int validate(u32 count, Scratch &scratch) {
     for (u32 attempt = 0; attempt < pool::kAreaRetries; ++attempt) {
       const pool::Session &session = *member_.session();
@@ -603,7 +608,8 @@ private:
         scratch.hits[j].epoch = session.epoch;
         if (scratch.hits[j].entry >= session.entry_count()) scratch.hits[j].epoch = 0;
       }
-      const int err = member_.validate(scratch.hits.data(), count, scratch.valid.get());
+      const int err = member_.validate(scratch.hits.data(), count, scratch.valid.get(),
+                                       scratch.wanted.data());
       if (err != -EAGAIN) return err;
       env_.mark("validate_again");
     }
