@@ -572,7 +572,8 @@ void store_zombie_storm(Sim &sim) {
 void group_storm(Sim &sim) {
   run_storm(sim, {.rig = {.hosts = 4, .extents = 3, .block_bytes = 1 << 20, .shards = 3,
                           .payload_lines = 6, .lease_ms = 10, .grace_us = 300, .keys = 8,
-                          .freeze_permille = 50, .forsake_permille = 60, .put = 60, .get = 30,
+                          .freeze_permille = 50, .hasty_permille = 250, .late_permille = 20,
+                          .forsake_permille = 60, .put = 60, .get = 30,
                           .remove = 5, .pending = 0, .idle = 5},
                   .members = 5, .ops = 14, .standbys = 1, .kill_members = true,
                   .pause_members = true, .kill_owner = true, .strikes = 4});

@@ -233,6 +233,7 @@ public:
   Member &operator*() { return member_; }
   Member *operator->() { return &member_; }
   u64 in(u64 ms) { return env_->now_ns() + ms * 1'000'000; }
+  u64 shard = 0;  // that it writes
 
 private:
   void halt() {
@@ -291,6 +292,12 @@ inline int put_block(LiveMember &member, pool::NsRef ns, u64 key, u64 bytes = 64
   if (ret) *ret = p;
   return err ? err : p.result;
 }
+
+// One shard at a time of what another member reserved.
+inline int begin_shard(LiveMember &member, u64 reserver, u64 ms = 5000) {
+  return member->begin_shard_write(reserver, member.in(ms), member.shard);
+}
+inline void end_shard(LiveMember &member) { member->end_shard_write(member.shard); }
 
 inline pool::Hit look(LiveMember &member, pool::NsRef ns, u64 key) {
   const pool::Key k = make_key(key);

@@ -600,8 +600,8 @@ KVPOOL_API int kvpool_shard_range(struct kvpool_ctx *ctx, const struct kvpool_ti
 /*
  * Writes the part of `plan` that lies in shard `shard`; offsets are the block's. A shard has one
  * writer and is written by one call. The first one for another member's reservations waits for some
- * heartbeats of that member. Errors: -EALREADY (this shard is done), -ENOTCONN (this member, or the
- * one that reserved, is dead).
+ * heartbeats of that member. Errors: -EALREADY (this shard is done), -EKEYEXPIRED (no longer
+ * reserved), -ENOTCONN (this member, or the one that reserved, is dead).
  */
 KVPOOL_API int kvpool_write(struct kvpool_ctx *ctx, const struct kvpool_ticket *ticket,
                             uint32_t shard, const struct kvpool_plan *plan, uint64_t deadline_ns);
@@ -623,8 +623,10 @@ KVPOOL_API int kvpool_publish(struct kvpool_ns *ns, const struct kvpool_ticket *
                               uint64_t deadline_ns, int32_t *ret_status);
 
 /*
- * Gives `n` reservations back unpublished. Only the member that reserved them may. Unknown ones are
- * passed over.
+ * Gives `n` reservations back unpublished, and returns how many. Only the member that reserved them
+ * may. Unknown ones are passed over. Waits for nobody: whoever writes a shard of them now, here or
+ * in another rank, may go on, and the block is used again when that is over; who comes later gets
+ * -EKEYEXPIRED.
  */
 KVPOOL_API int kvpool_abort(struct kvpool_ns *ns, const struct kvpool_ticket *tickets, size_t n);
 

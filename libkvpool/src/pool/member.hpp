@@ -102,8 +102,12 @@ public:
   // The same, for as many as there are without waiting, at least one: their number, or an error.
   int reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
                    int *ret_why_fewer = nullptr);
+  // Of a block that nobody else knows of.
   void abort(const Block &block);
-  // The same for one that could not be read back: nothing of its extent is used any more.
+  // Of one whose ticket others may have, after close_shard() of all its shards: it is free when all
+  // who write it are done.
+  void abort_shared(const Block &block);
+  // As abort() for one that could not be read back: nothing of its extent is used any more.
   void abort_lost(const Block &block);
   // Publishes; each publication's result says what became of it. The payload must be drained.
   // Returns 0 when every publication has an answer, else -ETIMEDOUT, -EAGAIN, -ESTALE with the rest
@@ -133,9 +137,15 @@ public:
 
   // A rank writes a shard that another member of its group reserved: -ENOTCONN when that one is
   // dead; -ESTALE, -EAGAIN or -ETIMEDOUT when that cannot be known. The first time in this member's
-  // life takes a request and some heartbeats of that one.
-  int begin_shard_write(u64 reserver_incarnation);
-  void end_shard_write();
+  // life takes a request and some heartbeats of that one. Whoever has begun looks whether the shard
+  // is open before the first store to it, and ends.
+  int begin_shard_write(u64 reserver_incarnation, u64 deadline, u64 &ret_writer);
+  void end_shard_write(u64 writer);
+  // `at`: the check line of the shard's first segment. Stores are the caller's to drain, and loads
+  // its to acquire.
+  void open_shard(PoolOffset at, u64 nonce, u32 shard);
+  void close_shard(PoolOffset at);
+  bool shard_is_open(PoolOffset at, u64 nonce);
 
   u64 blocks_in_hand();
   u64 blocks_in_doubt();
@@ -165,6 +175,7 @@ private:
     Block block{};
     media::GrantBody grant{};            // kGrant: what was asked, and what came
     media::GrantAnswer granted{};
+    u16 abort_mark = 0;                  // kAbort: as answered
     HeldPin pin{};                       // kPin: what is held once it is accepted
 
     // Anew in the same place; what only other types use stays as it is.
@@ -184,6 +195,20 @@ private:
   // Answers that wait to be accepted together, with room to spare.
   static constexpr u32 kAnsweredMax = 256;
   static constexpr u32 kTakeAtOnce = 64;
+
+  struct ShardWriter {
+    u64 reserver, serial;
+  };
+  struct Aborted {
+    Block block;
+    u64 before;  // the first writer that did not begin before it was aborted
+    bool asked;  // in the round of aborts that is open
+  };
+  struct AbortsNoticed {
+    u64 incarnation = 0;
+    u32 number = 0;
+    u64 before = 0;
+  };
   bool has_room(u32 lines) const { return mailbox_.has_room(lines) && !outstanding_.full(); }
 
   Request &new_request(media::MessageType type) {
@@ -223,7 +248,12 @@ private:
   void serve_notice();
   int grant(u8 size_class, u32 run, u64 deadline, bool wait_while_busy);
   bool knows_dead(u64 reserver_incarnation) const;
-  int meet_reserver(u64 reserver_incarnation);
+  int meet_reserver(u64 reserver_incarnation, u64 deadline);
+  bool acknowledge(const media::NoticeLine &notice);
+  bool writes_for(u64 reserver, u64 serial) const;
+  void settle_aborts();
+  void settle_round(media::MessageStatus status, u16 mark);
+  bool await_aborts(u64 deadline);
   void finish_join(u64 incarnation, u32 epoch);
   static int status_errno(media::MessageStatus status);
 
@@ -261,10 +291,16 @@ private:
   std::vector<HeldPin> lost_pins_;     // whose block is gone, until they are given back or over
   std::atomic<u32> lost_pin_count_{0};
   std::vector<media::UnpinBody> unpins_;  // to be told to the owner of bound_epoch_
-  u32 notice_sequence_ = 0;
+  u32 notice_sequence_ = 0, acknowledged_sequence_ = 0;
   std::vector<u64> dead_peers_;
   std::vector<u64> met_reservers_;  // in this incarnation's life
-  u32 shard_writes_ = 0;
+  std::vector<ShardWriter> writers_;
+  u64 next_writer_ = 1;
+  AbortsNoticed aborts_noticed_;
+  std::vector<Aborted> aborted_;    // not free yet
+  bool abort_round_open_ = false;   // the owner is asked about those that are `asked`
+  bool abort_under_way_ = false;    // in outstanding_
+  u32 abort_round_ = 0;
   u32 touched_[media::kTouchMax]{};
   u32 touched_count_ = 0;
 };
@@ -272,5 +308,6 @@ private:
 }  // namespace kvpool::pool
 
 #include "pool/member_life.ipp"
+#include "pool/member_groups.ipp"
 #include "pool/member_reads.ipp"
 #include "pool/member_requests.ipp"

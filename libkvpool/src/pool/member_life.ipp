@@ -68,6 +68,8 @@ int Member<Env>::rejoin() {
   unpins_.clear();
   touched_count_ = 0;
   met_reservers_.clear();
+  aborted_.clear();
+  abort_round_open_ = abort_under_way_ = false;
   bound_ = owner_lost_ = false;
   if (int err = refresh_session()) return err;
   finish_join(0, session()->epoch);
@@ -151,6 +153,7 @@ void Member<Env>::collect_doubts() {
   }
   outstanding_.clear();
   grants_under_way_ = 0;
+  abort_under_way_ = false;
   answered_ = 0;
   for (HandExtent &e : hand_.extents()) e.returning = false;
   touched_count_ = 0;  // entry numbers are those of the former area
@@ -175,7 +178,7 @@ int Member<Env>::report(const Session &session, u64 deadline) {
   lease_.set_reported(session.epoch);
   bound_ = true;
   bound_epoch_ = session.epoch;
-  notice_sequence_ = 0;
+  notice_sequence_ = acknowledged_sequence_ = 0;
   for (u32 i = 0; i < hand_.extents().size();) {  // used up by doubts that ended well
     const HandExtent &e = hand_.extents()[i];
     if (e.free_count == 0 && e.idle() && give_back_extent(e.extent, 0) == 0) continue;
@@ -320,6 +323,7 @@ int Member<Env>::tick() {
   pump();
   accept_answered();
   serve_notice();
+  settle_aborts();
   flush_unpins();
   return_leaving();
   if (touched_count_ > 0) flush_touches();
@@ -335,122 +339,6 @@ int Member<Env>::check_owner() {
   if (bound_ && !view.accepts(mailbox_.epoch())) owner_lost_ = true;
   if (view.highest_active != session()->epoch) refresh_session();
   return 0;
-}
-
-// RECALL, and the death of a member of this group (proto 8, 12).
-template <PoolEnv Env>
-void Member<Env>::serve_notice() {
-  const PoolOffset at = geo_.notice_at(slot_, session()->standby);
-  auto &mem = env_.memory();
-  mem.acquire(at, kLineBytes);
-  Line line;
-  if (!mem.load_line(at, line) || !claims_.sealer().intact(line, at, 0)) return;
-  const auto notice = media::from_line<media::NoticeLine>(line);
-  if (notice.epoch != mailbox_.epoch() || notice.incarnation != lease_.incarnation()) return;
-  if (notice.sequence == notice_sequence_) return;
-  if (notice.flags & media::kNoticePeerDead) {
-    if (std::find(dead_peers_.begin(), dead_peers_.end(), notice.dead_incarnation) ==
-        dead_peers_.end()) {
-      dead_peers_.push_back(notice.dead_incarnation);
-    }
-    if (shard_writes_ != 0) return;  // acknowledged at a later tick, when the writes are over
-    media::DeathAckBody body{};
-    body.incarnation = notice.dead_incarnation;
-    body.slot = notice.dead_slot;
-    if (!has_room(1)) return;
-    mailbox_.post(media::MessageType::kDeathAck, &body, sizeof body);
-    new_request(media::MessageType::kDeathAck);
-    mailbox_.ring();
-  }
-  notice_sequence_ = notice.sequence;
-  for (HandExtent &e : hand_.extents()) {
-    e.leaving = notice.recall_from != 0 &&
-                e.extent + std::max(1u, e.run_extents) > notice.recall_from;
-    if (e.leaving) env_.mark("recall_by_number");
-  }
-  if (notice.recall_extents > 0) {
-    env_.mark("recall");
-    return_idle(notice.recall_extents);
-  }
-}
-
-// Of one that was gone when the owner came, the tag may be all that is known (proto 8).
-template <PoolEnv Env>
-bool Member<Env>::knows_dead(u64 reserver_incarnation) const {
-  const u64 tag = static_cast<u16>(reserver_incarnation | 1);
-  return std::any_of(dead_peers_.begin(), dead_peers_.end(),
-                     [&](u64 dead) { return dead == reserver_incarnation || dead == tag; });
-}
-
-template <PoolEnv Env>
-int Member<Env>::begin_shard_write(u64 reserver_incarnation) {
-  const auto met = [&] {
-    return reserver_incarnation == lease_.incarnation() ||
-           std::find(met_reservers_.begin(), met_reservers_.end(), reserver_incarnation) !=
-               met_reservers_.end();
-  };
-  bool known = false;
-  {
-    std::lock_guard guard(mutex_);
-    if (knows_dead(reserver_incarnation)) return -ENOTCONN;
-    known = met();
-    if (known) ++shard_writes_;
-  }
-  if (known) return 0;
-  if (int err = meet_reserver(reserver_incarnation)) return err;
-  std::lock_guard guard(mutex_);
-  if (knows_dead(reserver_incarnation)) return -ENOTCONN;
-  if (!met()) met_reservers_.push_back(reserver_incarnation);
-  ++shard_writes_;
-  return 0;
-}
-
-// proto 8: the blocks of a dead reserver wait for the word of those members that the owner knew at
-// its death, and of no others. So nobody writes for a reserver that may have been given up before
-// the owner knew this incarnation: the owner has answered it, and the reserver's heartbeat moved
-// twice since. One that was given up moves once at most, by a renewal that comes too late.
-template <PoolEnv Env>
-int Member<Env>::meet_reserver(u64 reserver_incarnation) {
-  const u64 deadline = env_.now_ns() + 2ull * geo_.lease_ms * kMs;
-  Answer answer;
-  if (int err = call(media::MessageType::kNop, nullptr, 0, deadline, answer)) return err;
-  auto &mem = env_.memory();
-  const auto look = [&](u32 slot, media::MemberLine &ret_line) {
-    Line line;
-    const PoolOffset at = geo_.member_at(slot);
-    if (!mem.load_line(at, line) || !claims_.sealer().intact(line, at, 0)) return false;
-    ret_line = media::from_line<media::MemberLine>(line);
-    return true;
-  };
-  media::MemberLine line{};
-  mem.acquire(geo_.member_at(0), u64{geo_.member_count()} * kLineBytes);
-  u32 slot = 0;
-  while (slot < geo_.member_count() &&
-         !(look(slot, line) && line.incarnation == reserver_incarnation)) {
-    ++slot;
-  }
-  if (slot == geo_.member_count()) return -ENOTCONN;
-  u64 counter = line.counter;
-  for (u32 moves = 0; moves < 2;) {
-    if (!lease_.alive()) return -ESTALE;
-    if (env_.now_ns() >= deadline) return -ENOTCONN;
-    env_.sleep_ns(kMs);
-    mem.acquire(geo_.member_at(slot), kLineBytes);
-    if (!look(slot, line)) continue;  // caught in the middle of a store
-    const bool there = line.incarnation == reserver_incarnation &&
-                       line.state == static_cast<u8>(media::MemberState::kJoined);
-    if (!there) return -ENOTCONN;
-    if (line.counter == counter) continue;
-    counter = line.counter;
-    ++moves;
-  }
-  return 0;
-}
-
-template <PoolEnv Env>
-void Member<Env>::end_shard_write() {
-  std::lock_guard guard(mutex_);
-  --shard_writes_;
 }
 
 template <PoolEnv Env>

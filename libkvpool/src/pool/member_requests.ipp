@@ -43,7 +43,9 @@ bool Member<Env>::pump() {
   for (u32 i = 0; i < taken; ++i) {
     Request &r = outstanding_[answered_ + i];
     deliver(r, answers_[i]);
-    if (r.answer || r.type == media::MessageType::kDeathAck) accept = true;
+    const bool waits = r.type == media::MessageType::kDeathAck ||
+                       r.type == media::MessageType::kAbort;
+    if (r.answer || waits) accept = true;
   }
   answered_ += taken;
   // Publications alone can wait for a later accept; they stay in doubt meanwhile.
@@ -56,6 +58,7 @@ void Member<Env>::deliver(Request &r, const Answer &answer) {
   r.answered = true;
   r.status = answer.status;
   if (r.type == media::MessageType::kGrant) r.granted = answer.as<media::GrantAnswer>();
+  if (r.type == media::MessageType::kAbort) r.abort_mark = answer.as<media::AbortAnswer>().mark;
   if (r.type == media::MessageType::kPin) {
     const auto pinned = answer.as<media::PinAnswer>();
     r.pin.id = pinned.pin;
@@ -118,6 +121,7 @@ void Member<Env>::settle(Request &r) {
       drop_pin(r.pin);  // whoever asked gave up meanwhile, or asked again
     }
   }
+  if (r.type == media::MessageType::kAbort) settle_round(r.status, r.abort_mark);
   if (r.type != media::MessageType::kPublish) return;
   const bool published = r.status == media::MessageStatus::kOk;
   if (r.status == media::MessageStatus::kBusy) lose(r.block);
@@ -273,7 +277,7 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
   u32 got = 0;
   bool waited = false;
   for (;;) {
-    bool coming = false;
+    bool coming = false, back = false;
     {
       std::lock_guard guard(mutex_);
       if (!lease_.alive()) return -ESTALE;
@@ -281,18 +285,35 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
       while (got < count && hand_.take(cls, run, geo_.extent_bytes(), ret_blocks[got])) ++got;
       if (got == count) grant_ahead(cls);
       coming = !ahead_done_ && ahead_class_ == cls && !waited;
+      back = !aborted_.empty();
     }
     if (got == count) return static_cast<int>(got);
     if (coming && wait_for(ahead_done_, deadline) == 0) {
       waited = true;  // others may have been quicker: the next extent is one's own
       continue;
     }
-    const int err = grant(cls, run, deadline, /*wait_while_busy=*/got == 0);
+    const int err = grant(cls, run, deadline, /*wait_while_busy=*/got == 0 && !back);
     if (err == 0) continue;
+    if (got == 0 && back && (err == -EBUSY || err == -ENOSPC)) {
+      if (!await_aborts(deadline)) return -ETIMEDOUT;
+      continue;
+    }
     if (got == 0) return err;
     if (ret_why_fewer) *ret_why_fewer = err;
     return static_cast<int>(got);
   }
+}
+
+// A block that was aborted may come back soon, or has. Mutex not held. False: the deadline is over.
+template <PoolEnv Env>
+bool Member<Env>::await_aborts(u64 deadline) {
+  if (env_.now_ns() + kBusyLongestNs / 2 >= deadline) return false;
+  env_.sleep_ns(kBusyLongestNs / 2);
+  std::lock_guard guard(mutex_);
+  if (!bound_ || owner_lost_) return true;
+  if (!pump() && answered_ > 0) accept_answered();
+  settle_aborts();
+  return true;
 }
 
 template <PoolEnv Env>
@@ -585,6 +606,9 @@ int Member<Env>::ns_control(u32 id, u32 epoch, media::NsOp op, u64 deadline,
 template <PoolEnv Env>
 int Member<Env>::give_back_extent(u32 extent, u32 flags) {
   if (!bound_ || owner_lost_ || !has_room(1)) return -EAGAIN;
+  if (const HandExtent *e = hand_.find(extent); e && e->stray) {
+    flags |= media::kReturnTainted | u32{e->stray_mark} << media::kReturnMarkShift;
+  }
   media::ReturnBody body{extent, flags};
   mailbox_.post(media::MessageType::kReturn, &body, sizeof body);
   new_request(media::MessageType::kReturn);
@@ -607,7 +631,7 @@ template <PoolEnv Env>
 void Member<Env>::return_leaving() {
   for (u32 i = 0; i < hand_.extents().size();) {
     const HandExtent &e = hand_.extents()[i];
-    if (!(e.leaving || e.lost) || !e.idle() || e.returning) {
+    if (!(e.leaving || e.lost || e.stray) || !e.idle() || e.returning) {
       ++i;
       continue;
     }
