@@ -192,6 +192,8 @@ constexpr MutantInfo kMutants[] = {
      "what lay on a lost device is hidden for good: no put brings it back", "device"},
     {pool::Mutant::kUnreadPublished, "unread-published", "14",
      "what its writer cannot read back is not published", "device@940"},
+    {pool::Mutant::kReportGoesOnElsewhere, "report-goes-on-elsewhere", "8",
+     "a report that was cut short begins anew with another owner", "handover"},
     {pool::Mutant::kAbortAtOnce, "abort-at-once", "8",
      "an aborted block waits for those who write it", "groups"},
     {pool::Mutant::kClosedShardWritten, "closed-shard-written", "8",

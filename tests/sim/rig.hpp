@@ -49,6 +49,8 @@ struct RigOptions {
   u32 falls = 0;              // so many writers at most are killed in the middle of a payload
   u64 rest_ns = 200'000;      // an idle owner sleeps this long at most
   u32 torn_permille = 200;    // of the stores of whole lines, those in two pieces (torn-lines)
+  u64 slice_ns = 0;           // not 0: a report is cut short after so long
+  u64 versions = 0;           // not 0: an owner's epoch has so many
   u32 hasty_permille = 0;     // a group's reserver aborts after less than a lease
   u32 late_permille = 0;      // of the aborted shards looked at, those begun all the same
   u32 forsake_permille = 0;   // a group's reserver is killed while the others write

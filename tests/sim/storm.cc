@@ -415,7 +415,8 @@ void grace_storm(Sim &sim) {
 // The store changes hands all the time, between owners that both live.
 void handover_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 3, .block_bytes = 1 << 20, .lease_ms = 10, .grace_us = 300,
-                          .keys = 8, .slow_ns = 20 * kMs, .rash_permille = 250,
+                          .keys = 8, .slow_ns = 20 * kMs,
+                          .slice_ns = sim.options().seed % 2 ? kMs / 20 : 0u, .rash_permille = 250,
                           .stop_permille = 500, .stun_permille = 500,
                           .put = 45, .get = 30, .remove = 5, .pin = 5, .idle = 15},
                   .members = 3, .ops = 30, .standbys = 2, .pause_members = true,
@@ -632,7 +633,8 @@ void device_store_storm(Sim &sim) {
 
 // A full store whose owners change: publications in doubt meet evictions and removals.
 void doubt_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30, .put = 65, .get = 20,
+  run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30,
+                          .versions = sim.options().seed % 4 == 0 ? 8u : 0u, .put = 65, .get = 20,
                           .remove = 10, .idle = 5},
                   .members = 3, .ops = 30, .standbys = 1, .pause_members = true,
                   .kill_owner = true, .pause_owner = true, .strikes = 5});

@@ -678,7 +678,8 @@ KVPOOL_API int kvpool_map(struct kvpool_ctx *ctx, const struct kvpool_ticket *ti
 /*
  * Prepare once, post any number of times. The operation copies `blocks` (with plans, runs and
  * rows); the memory they name, and `status` (n records, may be NULL), must stay until the operation
- * is done, cancelled or freed. Everything an operation needs is allocated here.
+ * is done, cancelled or freed. `ns` may be closed before. Everything an operation needs is
+ * allocated here.
  */
 KVPOOL_API int kvpool_prep_get(struct kvpool_ns *ns, const struct kvpool_block *blocks, size_t n,
                                int32_t *status, struct kvpool_op **ret_op);

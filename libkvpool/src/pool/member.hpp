@@ -29,6 +29,7 @@ struct MemberOptions {
   u8 standby_slot = media::kNoStandby;
   HostIdentity host_identity;
   std::string name;
+  u64 slice_ns = 0;  // not 0: for so long one caller at most keeps others from a bind
 };
 
 template <PoolEnv Env>
@@ -192,6 +193,22 @@ private:
     }
   };
 
+  // A report on its way to the owner that the mailbox speaks to.
+  struct ReportPart {
+    media::MessageType type;
+    u64 which;
+  };
+  enum class PinFate : u8 { kUnnamed, kHeld, kGone };
+  struct Report {
+    bool begun = false, end_posted = false;
+    u64 extent = 0, doubt = 0, pin = 0;  // to be posted next
+    std::deque<ReportPart> sent;         // without an answer, in order
+    std::vector<u32> foreign;
+    std::vector<Answer> resolved;        // of doubts_
+    std::vector<HeldPin> pins;           // as they were at BEGIN, then as answered
+    std::vector<PinFate> fates;
+  };
+
   // Answers that wait to be accepted together, with room to spare.
   static constexpr u32 kAnsweredMax = 256;
   static constexpr u32 kTakeAtOnce = 64;
@@ -237,9 +254,11 @@ private:
   int wait_for(const bool &done, u64 deadline);
   int check_owner();
   int report(const Session &session, u64 deadline);
-  int drain_answers(u64 deadline);
-  int report_stream(u64 deadline);
-  int exchange(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret);
+  int report_on(u64 deadline);
+  bool post_report();
+  void hear_report(const ReportPart &part, const Answer &answer);
+  void finish_report();
+  void settle_pins();
   void collect_doubts();
   void return_idle(u32 at_most);
   void return_leaving();
@@ -285,6 +304,7 @@ private:
   Ring<Request> doubts_;             // of earlier epochs, to be reported
   bool bound_ = false;               // mailbox_ speaks to the owner of bound_epoch_, report done
   u32 bound_epoch_ = 0;
+  Report report_;
   bool owner_lost_ = false;
   u64 owner_checked_ns_ = 0;
   std::vector<HeldPin> pins_;
@@ -311,3 +331,4 @@ private:
 #include "pool/member_groups.ipp"
 #include "pool/member_reads.ipp"
 #include "pool/member_requests.ipp"
+#include "pool/member_reports.ipp"

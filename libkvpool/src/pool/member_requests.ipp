@@ -151,7 +151,8 @@ int Member<Env>::wait_for(const bool &done, u64 deadline) {
 // Others wait for the mutex while one caller binds: not until that one's deadline.
 template <PoolEnv Env>
 int Member<Env>::bind_slice(u64 deadline) {
-  return bind_owner(std::min(deadline, env_.now_ns() + kBindSliceNs));
+  const u64 slice = options_.slice_ns != 0 ? options_.slice_ns : kBindSliceNs;
+  return bind_owner(std::min(deadline, env_.now_ns() + slice));
 }
 
 // What is under way fills the rings: takes answers, and looks at the owner now and then. Mutex
@@ -379,6 +380,7 @@ void Member<Env>::post_publication(Publication &p) {
   if (r.returns_extent) body.flags |= media::kPublishReturnsExtent;
   r.block = p.block;
   r.publication = &p;
+  p.posted = true;
   mailbox_.post(r.type, &body, sizeof body);
   if (env_.mutant(Mutant::kReuseInDoubt)) {
     hand_.leave_doubt(p.block, false, false);
@@ -407,7 +409,10 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline,
   u32 posted = 0;
   bool done = false;
   int result = 0;
-  for (u32 i = 0; i < count; ++i) publications[i].result = -EINPROGRESS;
+  for (u32 i = 0; i < count; ++i) {
+    publications[i].result = -EINPROGRESS;
+    publications[i].posted = false;
+  }
   while (posted < count && result == 0) {
     std::unique_lock guard(mutex_);
     if (!lease_.alive() || given_up()) {

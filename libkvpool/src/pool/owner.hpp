@@ -21,11 +21,13 @@ namespace kvpool::pool {
 struct OwnerOptions {
   u64 free_target_permille = 10;  // space kept free ahead of puts
   u32 leaving_at_once = 512;      // extents of a shrinking pool looked at in one round of chores
+  u64 versions = media::kVersionNumberMax;  // publications of one epoch, no more than that
   DecisionSink sink;
 };
 
 // A living owner's heartbeat moves this often whatever the lease: standbys suspect it by that.
 inline constexpr u64 kBeatNs = 50'000'000;
+inline constexpr u64 kVersionsLeft = 16;  // a share of an epoch's versions: time to take over in
 inline constexpr u64 kCrowdedFew = 16;  // puts that found no line: not worth a larger index yet
 
 template <PoolEnv Env>
@@ -73,6 +75,16 @@ public:
   // Takes the store over from itself, out of its mirror, into an area on another device. As
   // take_over().
   int move_area();
+  // Whether nearly as many publications were made as an epoch has versions for.
+  bool wants_new_epoch() const {
+    return serving_ && !other_area_lost_ &&
+           version_number_ >= options_.versions - options_.versions / kVersionsLeft;
+  }
+  // Takes the store over from itself, for an epoch with versions of its own. As take_over().
+  int renew_epoch() {
+    serving_ = false;
+    return take_over(standby_);
+  }
   // How long ago the last request was served: what the loop around step() rests by.
   u64 idle_ns() const;
   // Takes no further request, and lets a successor know by letting go. The area stays as it is.

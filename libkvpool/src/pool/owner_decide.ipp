@@ -232,6 +232,10 @@ template <PoolEnv Env>
 media::MessageStatus Owner<Env>::insert(u32 slot, const media::PublishBody &body,
                                         const IndexMirror::Found &found, SpaceMap::Spot spot,
                                         media::PublishAnswer &ret) {
+  if (version_number_ >= options_.versions) {  // until wants_new_epoch() is heard
+    env_.mark("versions_used_up");
+    return media::MessageStatus::kFull;
+  }
   const u32 number = free_line(found);
   if (number == kNoEntry) {
     env_.mark("index_groups_full");
@@ -241,7 +245,6 @@ media::MessageStatus Owner<Env>::insert(u32 slot, const media::PublishBody &body
     return media::MessageStatus::kFull;
   }
   spill_before(found, number);
-  if (version_number_ >= media::kVersionNumberMax) return media::MessageStatus::kBusy;
   // Made here and copied into the mirror: what was just stored to a far line is not read back.
   media::Entry e{};
   const u8 spill = index_.spill_flag(number);

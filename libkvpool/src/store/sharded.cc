@@ -246,7 +246,7 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
   int published = 0, tried = 0;
   for (u64 i = 0; i < count; ++i) {
     const int result = publications[i].result;
-    const bool posted = result != -EAGAIN && result != -ETIMEDOUT;
+    const bool posted = publications[i].posted;
     ret_status[i] = posted ? publish_status(result) : BlockStatus::kUntried;
     if (!posted) continue;
     ++tried;

@@ -390,6 +390,12 @@ private:
   void finish_put(PutBlock &block, const pool::Publication &p, int err) {
     block.version = p.version;
     block.error = p.result;
+    if (!p.posted) {  // the block is in hand as before
+      if (p.result == -EINPROGRESS) block.error = err;
+      member_.abort(p.block);
+      block.status = BlockStatus::kUntried;
+      return;
+    }
     switch (p.result) {
       case 0: block.status = BlockStatus::kOk; break;
       case -EEXIST: block.status = BlockStatus::kExists; block.error = 0; break;
@@ -400,12 +406,6 @@ private:
       case -EPERM: block.status = BlockStatus::kBypassed; break;
       case -EBUSY: no_place(block); break;
       case -EINPROGRESS: block.status = BlockStatus::kDoubt; break;
-      case -EAGAIN:
-      case -ECANCELED:
-      case -ETIMEDOUT:  // never posted: the block is still in hand
-        member_.abort(p.block);
-        block.status = BlockStatus::kUntried;
-        break;
       default: block.status = BlockStatus::kStale; break;
     }
     const bool died = err == -ESTALE && p.result == -ESTALE;
