@@ -164,6 +164,7 @@ bool Rig::join(Actor &actor, u8 standby_slot) {
   options.rank = static_cast<u16>(actor.rank);
   options.world = static_cast<u16>(std::max(1u, options_.shards));
   options.standby_slot = standby_slot;
+  options.slice_ns = options_.slice_ns;
   for (u32 attempt = 0; attempt < 400; ++attempt) {
     const Time begun = sim_.now();
     const int err = actor.member->join(options);
@@ -241,6 +242,12 @@ void Rig::serve(Actor &actor) {
       if (err != 0) break;
       SIM_MARK("index enlarged");
     }
+    if (owner.wants_new_epoch()) {
+      const int err = owner.renew_epoch();
+      sim_.note("op renew epoch", owner.epoch(), static_cast<u64>(err));
+      if (err != 0) break;
+      SIM_MARK("owner took over from itself for more versions");
+    }
     if (owner.wants_other_area()) {
       const int err = owner.move_area();
       sim_.note("op move area", owner.epoch(), static_cast<u64>(err));
@@ -298,8 +305,10 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
                              sim_.rng().between(kMs, 15 * kMs));
           }
           if (actor.owner && actor.owner->stats().evicted) owners_stats_lost_ = true;
+          pool::OwnerOptions how{.leaving_at_once = 1};
+          if (options_.versions != 0) how.versions = options_.versions;
           actor.owner = actor.owners.emplace_back(
-              new SimOwner(*actor.env, *actor.member, {.leaving_at_once = 1}));
+              new SimOwner(*actor.env, *actor.member, how));
           const int err = actor.owner->take_over(standby_slot);
           sim_.note("op take over", actor.owner->epoch(), static_cast<u64>(err));
           if (err == 0) {

@@ -52,6 +52,10 @@ struct RigOptions {
   u32 falls = 0;              // so many writers at most are killed in the middle of a payload
   u64 rest_ns = 200'000;      // an idle owner sleeps this long at most
   u32 torn_permille = 200;    // of the stores of whole lines, those in two pieces (torn-lines)
+  u64 slice_ns = 0;           // not 0: a report is cut short after so long
+  u64 versions = 0;           // not 0: an owner's epoch has so many
+  u32 hasty_permille = 0;     // a group's reserver aborts after less than a lease
+  u32 late_permille = 0;      // of the aborted shards looked at, those begun all the same
   u32 forsake_permille = 0;   // a group's reserver is killed while the others write
   u32 rash_permille = 20;     // a standby suspects a living owner, a look
   u32 stop_permille = 0;      // of the readers' stops, those that stop the whole process
@@ -73,7 +77,8 @@ struct ShardTicket {
   u32 shards = 0;
   u32 done = 0, begun = 0;  // by shard
   std::vector<std::pair<Actor *, u64>> writing;  // who is in the middle of a shard, and as whom
-  bool closed = false;  // nobody begins any more
+  bool closed = false;  // nobody begins any more, but those who do not hear of it
+  bool aborted = false;
 };
 
 // What a lookup found, kept by its caller while the namespace may be cleared.
@@ -233,6 +238,7 @@ private:
   void dawdle(Actor &actor);
   int find(Actor &actor, u64 &key, pool::Key &ret_key, pool::Hit &ret_hit);
   bool write_shard(Actor &actor, ShardTicket &ticket, u32 shard);
+  PoolOffset shard_mark(const pool::Session &session, const ShardTicket &ticket, u32 shard) const;
   bool wait_for_shards(Actor &actor, ShardTicket &ticket);
 
   Sim &sim_;

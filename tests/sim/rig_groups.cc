@@ -12,6 +12,12 @@ unsigned long long ull(u64 value) { return value; }
 
 }  // namespace
 
+// Where the check line of the shard's first segment would be: behind what is written of the block.
+PoolOffset Rig::shard_mark(const pool::Session &session, const ShardTicket &ticket,
+                           u32 shard) const {
+  return payload_at(session, ticket.block.address, options_.payload_lines + shard);
+}
+
 // False: the ticket is not good any more, or the writer is not.
 bool Rig::write_shard(Actor &actor, ShardTicket &ticket, u32 shard) {
   SimMember &member = *actor.member;
@@ -19,9 +25,19 @@ bool Rig::write_shard(Actor &actor, ShardTicket &ticket, u32 shard) {
   ++actor.writing;  // no new life in the middle of it
   ticket.begun |= 1u << shard;
   const auto me = std::make_pair(&actor, incarnation);
-  bool whole = member.alive() && member.begin_shard_write(ticket.reserver) == 0;
+  u64 writer = 0;
+  const u64 deadline = actor.env->now_ns() + options_.call_ns;
+  bool whole = member.alive() && member.begin_shard_write(ticket.reserver, deadline, writer) == 0;
   if (!whole) {
     SIM_MARK("shard refused: its reserver is dead");
+    --actor.writing;
+    return false;
+  }
+  const PoolOffset mark = shard_mark(*member.session(), ticket, shard);
+  actor.env->memory().acquire(mark, kLineBytes);
+  if (!member.shard_is_open(mark, ticket.nonce)) {
+    SIM_MARK("shard refused: its block was aborted");
+    member.end_shard_write(writer);
     --actor.writing;
     return false;
   }
@@ -43,7 +59,7 @@ bool Rig::write_shard(Actor &actor, ShardTicket &ticket, u32 shard) {
   const PoolOffset last = payload_at(*member.session(), ticket.block.address, shard * lines);
   actor.env->memory().drain_strict(&last, 1);
   whole = whole && member.incarnation() == incarnation;
-  member.end_shard_write();
+  member.end_shard_write(writer);
   std::erase(ticket.writing, me);
   --actor.writing;
   if (whole) ticket.done |= 1u << shard;
@@ -56,7 +72,9 @@ void Rig::spawn_rank(Actor &actor) {
       for (u64 i = 0; i < tickets_.size(); ++i) {
         ShardTicket &ticket = *tickets_[i];
         const bool mine = ticket.begun >> actor.rank & 1;
-        if (ticket.closed || mine || ticket.by == &actor) continue;
+        // Nobody tells the ranks that a block was aborted, not in time at least.
+        const bool late = ticket.aborted && sim_.rng().chance(options_.late_permille);
+        if ((ticket.closed && !late) || mine || ticket.by == &actor) continue;
         if (write_shard(actor, ticket, actor.rank)) SIM_MARK("shard of another member's block");
       }
       actor.env->sleep_ns(200'000);
@@ -67,7 +85,10 @@ void Rig::spawn_rank(Actor &actor) {
 
 bool Rig::wait_for_shards(Actor &actor, ShardTicket &ticket) {
   const u32 all = (1u << ticket.shards) - 1;
-  const u64 until = actor.env->now_ns() + 4 * u64{options_.lease_ms} * kMs;
+  const u64 lease = u64{options_.lease_ms} * kMs;
+  // Some have little patience: they abort while others write.
+  const bool hasty = sim_.rng().chance(options_.hasty_permille);
+  const u64 until = actor.env->now_ns() + (hasty ? sim_.rng().below(lease) : 4 * lease);
   while (ticket.done != all) {
     if (!actor.member->alive() || actor.env->now_ns() >= until) return false;
     actor.env->sleep_ns(200'000);
@@ -94,7 +115,7 @@ int Rig::put_in_shards(Actor &actor, u64 key, u32 shards) {
     if (old->block.address != ticket->block.address) continue;
     for (const auto &[rank, as] : old->writing) {
       const bool may = sim_.alive(rank->process) && sim_.now() < rank->entitled_until &&
-                       rank->member->incarnation() == as && old->by != &actor;
+                       rank->member->incarnation() == as;
       if (may) {
         sim_.fail("block %#llx is given to %s while %s writes a shard of it",
                   ull(ticket->block.address), actor.name.c_str(), rank->name.c_str());
@@ -107,6 +128,12 @@ int Rig::put_in_shards(Actor &actor, u64 key, u32 shards) {
   ticket->reserver = member.incarnation();
   ticket->by = &actor;
   ticket->shards = shards;
+  std::vector<PoolOffset> marks(shards);
+  for (u32 s = 0; s < shards; ++s) {
+    marks[s] = shard_mark(*member.session(), *ticket, s);
+    member.open_shard(marks[s], ticket->nonce, s);
+  }
+  actor.env->memory().drain_strict(marks.data(), marks.size());
   if (sim_.allows(Feature::kKill) && sim_.rng().chance(options_.forsake_permille)) {
     SIM_MARK("reserver killed while its group writes");
     disturb(actor);
@@ -120,9 +147,14 @@ int Rig::put_in_shards(Actor &actor, u64 key, u32 shards) {
   release_block(actor, t.block.address);
   if (!whole) {
     SIM_MARK("block of a group given up");
-    // Who is in the middle of a shard may write on: the block goes back only without him.
-    for (u32 i = 0; i < 400 && !t.writing.empty(); ++i) actor.env->sleep_ns(kMs / 4);
-    if (t.writing.empty() && member.incarnation() == t.reserver) member.abort(t.block);
+    if (!t.writing.empty()) SIM_MARK("block given up while somebody writes it");
+    if (!member.alive() || member.incarnation() != t.reserver) return -ESTALE;
+    t.aborted = true;
+    std::vector<PoolOffset> marks(t.shards);
+    for (u32 s = 0; s < t.shards; ++s) marks[s] = shard_mark(*member.session(), t, s);
+    for (const PoolOffset at : marks) member.close_shard(at);
+    actor.env->memory().drain_strict(marks.data(), marks.size());
+    member.abort_shared(t.block);
     return -ESTALE;
   }
   pool::Publication p;

@@ -416,7 +416,8 @@ void grace_storm(Sim &sim) {
 // The store changes hands all the time, between owners that both live.
 void handover_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 3, .block_bytes = 1 << 20, .lease_ms = 10, .grace_us = 300,
-                          .keys = 8, .slow_ns = 20 * kMs, .rash_permille = 250,
+                          .keys = 8, .slow_ns = 20 * kMs,
+                          .slice_ns = sim.options().seed % 2 ? kMs / 20 : 0u, .rash_permille = 250,
                           .stop_permille = 500, .stun_permille = 500,
                           .put = 45, .get = 30, .remove = 5, .pin = 5, .idle = 15},
                   .members = 3, .ops = 30, .standbys = 2, .pause_members = true,
@@ -573,7 +574,8 @@ void store_zombie_storm(Sim &sim) {
 void group_storm(Sim &sim) {
   run_storm(sim, {.rig = {.hosts = 4, .extents = 3, .block_bytes = 1 << 20, .shards = 3,
                           .payload_lines = 6, .lease_ms = 10, .grace_us = 300, .keys = 8,
-                          .freeze_permille = 50, .forsake_permille = 60, .put = 60, .get = 30,
+                          .freeze_permille = 50, .hasty_permille = 250, .late_permille = 20,
+                          .forsake_permille = 60, .put = 60, .get = 30,
                           .remove = 5, .pending = 0, .idle = 5},
                   .members = 5, .ops = 14, .standbys = 1, .kill_members = true,
                   .pause_members = true, .kill_owner = true, .strikes = 4});
@@ -632,7 +634,8 @@ void device_store_storm(Sim &sim) {
 
 // A full store whose owners change: publications in doubt meet evictions and removals.
 void doubt_storm(Sim &sim) {
-  run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30, .put = 65, .get = 20,
+  run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30,
+                          .versions = sim.options().seed % 4 == 0 ? 8u : 0u, .put = 65, .get = 20,
                           .remove = 10, .idle = 5},
                   .members = 3, .ops = 30, .standbys = 1, .pause_members = true,
                   .kill_owner = true, .pause_owner = true, .strikes = 5});

@@ -68,6 +68,32 @@ Test(api_async, put_then_get_many_times, .timeout = 60) {
   cr_expect_eq(kvpool_mem_unregister(mem), 0);
 }
 
+// Guards: a prepared operation named the handle it was made with, and nothing kept that alive.
+Test(api_async, operation_outlives_the_handle_it_was_made_with, .timeout = 60) {
+  Pool pool("handle");
+  Ctx ctx(pool);
+  kvpool_ns *ns = open_ns(ctx);
+  std::vector<uint8_t> out = bytes_of(1, 65536), in(65536);
+  kvpool_block block{};
+  block.key = key_of(ns, 1);
+  block.plan.buf = out.data();
+  block.plan.bytes = out.size();
+  kvpool_op *put = nullptr, *get = nullptr;
+  cr_assert_eq(kvpool_prep_put(ns, &block, 1, nullptr, &put), 0);
+  block.plan.buf = in.data();
+  cr_assert_eq(kvpool_prep_get(ns, &block, 1, nullptr, &get), 0);
+  kvpool_ns_close(ns);
+  kvpool_completion done;
+  for (kvpool_op *op : {put, get}) {
+    cr_assert_eq(kvpool_post(op, 0, 0), 0);
+    cr_assert_eq(kvpool_poll(ctx, 1, 0, &done), 1);
+    cr_expect_eq(done.result, 1);
+  }
+  cr_expect(in == out);
+  kvpool_op_free(put);
+  kvpool_op_free(get);
+}
+
 Test(api_async, cancel_leaves_memory_alone, .timeout = 60) {
   Pool pool("cancel", 256);
   Ctx ctx(pool);

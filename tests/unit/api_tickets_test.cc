@@ -117,6 +117,49 @@ Test(api_tickets, aborted_and_bad_reservations, .timeout = 60) {
   cr_expect_eq(kvpool_publish(ns, twice, 2, 0, nullptr), -EINVAL);
 }
 
+// Guards: a rank that was late wrote into a block that had been aborted, and was another's by then.
+Test(api_tickets, nobody_begins_to_write_what_was_aborted, .timeout = 60) {
+  Pool pool("late");
+  Ctx ours(pool, true, 9), rank(pool, false, 9);
+  kvpool_ns *ns = open_ns(ours);
+  auto out = bytes_of(1, 65536);
+  const kvpool_plan plan = plan_of(out);
+  const kvpool_ticket first = reserve_one(ns, key_of(ns, 1), 65536, 1);
+  const kvpool_ticket open = reserve_one(ns, key_of(ns, 2), 65536, 1);
+  cr_expect_eq(kvpool_abort(ns, &first, 1), 1);
+  cr_expect_eq(kvpool_write(rank, &first, 0, &plan, 0), -EKEYEXPIRED, "%s",
+               kvpool_strerror_detail(rank));
+  cr_expect_eq(kvpool_write(ours, &first, 0, &plan, 0), -EKEYEXPIRED);
+  cr_expect_eq(kvpool_write(rank, &open, 0, &plan, 0), 0, "%s", kvpool_strerror_detail(rank));
+  cr_expect_eq(kvpool_publish(ns, &open, 1, 0, nullptr), 1);
+  // Nor once the place is somebody else's.
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const kvpool_ticket next = reserve_one(ns, key_of(ns, 3), 65536, 1);
+  cr_expect_eq(kvpool_write(rank, &first, 0, &plan, 0), -EKEYEXPIRED);
+  cr_expect_eq(kvpool_write(ours, &next, 0, &plan, 0), 0);
+  cr_expect_eq(kvpool_publish(ns, &next, 1, 0, nullptr), 1);
+}
+
+// Guards: a deadline was looked at once, before the write began.
+Test(api_tickets, write_ends_by_its_deadline_and_may_be_made_again, .timeout = 60) {
+  constexpr uint64_t kBytes = 32 << 20;
+  Pool pool("slow", 64);
+  Ctx ctx(pool, true, 9);
+  kvpool_ns *ns = open_ns(ctx);
+  auto out = bytes_of(7, kBytes);
+  const kvpool_plan plan = plan_of(out);
+  const kvpool_key key = key_of(ns, 1);
+  const kvpool_ticket ticket = reserve_one(ns, key, kBytes, 1);
+  cr_expect_eq(kvpool_write(ctx, &ticket, 0, &plan, now_ns() + 200'000), -ETIMEDOUT, "%s",
+               kvpool_strerror_detail(ctx));
+  cr_expect_eq(kvpool_shard_done(ctx, &ticket, 0), -ENODATA);
+  cr_assert_eq(kvpool_write(ctx, &ticket, 0, &plan, 0), 0, "%s", kvpool_strerror_detail(ctx));
+  cr_assert_eq(kvpool_publish(ns, &ticket, 1, 0, nullptr), 1);
+  std::vector<uint8_t> in(kBytes);
+  cr_assert_eq(kvpool_get(ns, &key, in.data(), in.size(), 0), 1);
+  cr_expect(in == out);
+}
+
 Test(api_tickets, strangers_and_former_lives_are_refused, .timeout = 60) {
   Pool pool("strange"), elsewhere("strange2");
   Ctx ours(pool, true, 1), stranger(pool, false, 2), other_store(elsewhere, true, 1);

@@ -189,6 +189,7 @@ const Field kFields[] = {
     KVPOOL_FIELD(NoticeLine, dead_slot),
     KVPOOL_FIELD(NoticeLine, reserved1),
     KVPOOL_FIELD(NoticeLine, recall_from),
+    KVPOOL_FIELD(NoticeLine, aborted),
     KVPOOL_FIELD(NoticeLine, reserved2),
     KVPOOL_FIELD(NoticeLine, crc),
     KVPOOL_FIELD(GrantBody, size_class),
@@ -262,6 +263,10 @@ const Field kFields[] = {
     KVPOOL_FIELD(DeathAckBody, incarnation),
     KVPOOL_FIELD(DeathAckBody, slot),
     KVPOOL_FIELD(DeathAckBody, reserved),
+    KVPOOL_FIELD(DeathAckBody, aborted),
+    KVPOOL_FIELD(AbortBody, number),
+    KVPOOL_FIELD(AbortAnswer, mark),
+    KVPOOL_FIELD(AbortAnswer, reserved),
     KVPOOL_FIELD(DoorbellLine, counter),
 #undef KVPOOL_FIELD
 };

@@ -395,7 +395,7 @@ Test(media_verifier, answers_of_any_status_are_fine) {
     Message m{};
     m.epoch = i.epoch();
     m.incarnation = 1;
-    m.type = static_cast<u8>(MessageType::kRemoveDamaged);
+    m.type = static_cast<u8>(MessageType::kAbort);
     m.lines = 1;
     m.status = status;
     i.put(i.geo().response_line(0, 0, 0, 0), m);

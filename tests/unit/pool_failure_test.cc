@@ -301,17 +301,17 @@ Test(pool_failure, group_member_blocks_wait_for_the_word_of_the_group, .timeout 
   LiveMember b(store, 3, options);
   cr_assert_eq(put_block(b, ns, 1), 0);
   const u64 b_incarnation = b->incarnation();
-  cr_assert_eq(a->begin_shard_write(b_incarnation), 0);
+  cr_assert_eq(begin_shard(a, b_incarnation), 0);
   b.kill();
   cr_assert_not(all_extents_free(*owner, store.geometry().member_count(), 500),
                 "a shard of the dead member's reservation is being written");
-  a->end_shard_write();
+  end_shard(a);
   cr_assert_eq(put_block(a, ns, 2), 0);
   for (int i = 0; i < 1000 && owner->stats().extents_reclaimed == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   cr_assert_geq(owner->stats().extents_reclaimed, 1u);
-  cr_assert_eq(a->begin_shard_write(b_incarnation), -ENOTCONN,
+  cr_assert_eq(begin_shard(a, b_incarnation), -ENOTCONN,
                "nobody writes for the dead any more");
 }
 
@@ -333,19 +333,19 @@ Test(pool_failure, nobody_writes_for_one_who_died_before_it_joined, .timeout = 3
   b.kill();
   cr_assert(all_extents_free(*owner, store.geometry().member_count(), 5000));
   LiveMember late(store, 5, options);
-  cr_expect_eq(late->begin_shard_write(killed), -ENOTCONN);
-  cr_expect_eq(late->begin_shard_write(stopped), -ENOTCONN);
+  cr_expect_eq(begin_shard(late, killed), -ENOTCONN);
+  cr_expect_eq(begin_shard(late, stopped), -ENOTCONN);
   cr_assert_eq(a->rejoin(), 0);
   a.freeze(false);
-  cr_expect_eq(a->begin_shard_write(killed), -ENOTCONN);
+  cr_expect_eq(begin_shard(a, killed), -ENOTCONN);
   std::thread zombie([&] {  // its late renewal moves its heartbeat once
     wait_ms(50);
     z->tick();
   });
-  cr_expect_eq(a->begin_shard_write(stopped), -ENOTCONN);
+  cr_expect_eq(begin_shard(a, stopped), -ENOTCONN);
   zombie.join();
-  cr_assert_eq(a->begin_shard_write(late->incarnation()), 0);
-  a->end_shard_write();
+  cr_assert_eq(begin_shard(a, late->incarnation()), 0);
+  end_shard(a);
 }
 
 // Guards: members that each waited for more while they held some stopped the store for good.

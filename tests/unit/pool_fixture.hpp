@@ -172,17 +172,18 @@ private:
 // An owner that serves in a thread of its own until it is destroyed.
 class ServingOwner {
 public:
-  ServingOwner(TestStore &store, u32 process, u32 standby = 0)
+  ServingOwner(TestStore &store, u32 process, u32 standby = 0, pool::OwnerOptions how = {})
       : env_(store.process(process)), member_(*env_, store.geometry()) {
     pool::MemberOptions options;
     options.standby_slot = static_cast<u8>(standby);
     cr_assert_eq(member_.join(options), 0);
-    owner_ = std::make_unique<Owner>(*env_, member_);
+    owner_ = std::make_unique<Owner>(*env_, member_, how);
     cr_assert_eq(owner_->take_over(standby), 0);
     thread_ = std::thread([this] {
       while (!stop_ && owner_->step() >= 0) {
         if (owner_->wants_resize() && owner_->resize_now() != 0) break;
         if (owner_->wants_other_area() && owner_->move_area() != 0) break;
+        if (owner_->wants_new_epoch() && owner_->renew_epoch() != 0) break;
         if (owner_->wants_larger_index() && owner_->enlarge_index() != 0) break;
         if (const u64 idle = owner_->idle_ns(); idle > 50'000) {
           env_->sleep_ns(std::min<u64>(idle / 4, 200'000));
@@ -233,6 +234,7 @@ public:
   Member &operator*() { return member_; }
   Member *operator->() { return &member_; }
   u64 in(u64 ms) { return env_->now_ns() + ms * 1'000'000; }
+  u64 shard = 0;  // that it writes
 
 private:
   void halt() {
@@ -301,6 +303,12 @@ inline int put_block(LiveMember &member, pool::NsRef ns, u64 key, u64 bytes = 64
   if (ret) *ret = p;
   return err ? err : p.result;
 }
+
+// One shard at a time of what another member reserved.
+inline int begin_shard(LiveMember &member, u64 reserver, u64 ms = 5000) {
+  return member->begin_shard_write(reserver, member.in(ms), member.shard);
+}
+inline void end_shard(LiveMember &member) { member->end_shard_write(member.shard); }
 
 inline pool::Hit look(LiveMember &member, pool::NsRef ns, u64 key) {
   const pool::Key k = make_key(key);

@@ -156,3 +156,47 @@ Test(pool_handover, clear_ahead_of_the_owner_clears, .timeout = 30) {
   cr_expect_eq(clear(ns.epoch + 1), -ESTALE, "done already");
   cr_expect_neq(clear(ns.epoch + (1u << 20)), 0, "no owner clears that often");
 }
+
+// Guards: after 2^40 publications of one owner every put was refused, and its extent given up.
+Test(pool_handover, owner_takes_over_from_itself_before_versions_are_used_up, .timeout = 30) {
+  TestStore store(lease_of(2000));
+  pool::OwnerOptions how;
+  how.versions = 32;
+  ServingOwner owner(store, 1, 0, how);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  const u32 first = owner->epoch();
+  for (u64 key = 0; key < 200; ++key) {
+    const int err = put_block(a, ns, key);
+    cr_assert_eq(err, 0, "put %lu: %d", key, err);
+  }
+  cr_expect_geq(media::epoch_counter(owner->epoch()), media::epoch_counter(first) + 6);
+  for (u64 key = 0; key < 200; ++key) {
+    cr_expect_eq(look(a, ns, key).presence, pool::Presence::kHit, "%lu", key);
+  }
+}
+
+// Without the take-over a put waits for one, as for a line of the index, and loses nothing.
+Test(pool_handover, put_without_a_version_left_is_full, .timeout = 30) {
+  TestStore store(lease_of(2000));
+  const auto env = store.process(1);
+  Member member(*env, store.geometry());
+  cr_assert_eq(member.join({}), 0);
+  Owner owner(*env, member, {.versions = 4});
+  cr_assert_eq(owner.take_over(0), 0);
+  std::atomic<bool> stop{false}, renew{false};
+  std::thread serving([&] {
+    while (!stop && owner.step() >= 0) {
+      if (renew && owner.wants_new_epoch()) owner.renew_epoch();
+    }
+  });
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  for (u64 key = 0; key < 4; ++key) cr_assert_eq(put_block(a, ns, key), 0);
+  cr_assert(owner.wants_new_epoch());
+  cr_expect_eq(put_block(a, ns, 4), -ENOSPC);
+  renew = true;
+  cr_expect(within_ms(3000, [&] { return put_block(a, ns, 4) == 0; }));
+  stop = true;
+  serving.join();
+}

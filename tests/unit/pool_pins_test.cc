@@ -268,3 +268,46 @@ Test(pool_pins, pinned_blocks_are_not_evicted_for_room, .timeout = 60) {
     cr_expect_eq(look(a, ns, p).presence, pool::Presence::kHit, "pinned block %lu", p);
   }
 }
+
+namespace {
+
+// Some ten thousand pins of one block.
+std::vector<pool::Pin> pin_often(LiveMember &member, pool::NsRef ns, u64 key, u64 count) {
+  std::vector<pool::Pin> pins(count);
+  const pool::Hit hit = look(member, ns, key);
+  for (pool::Pin &pin : pins) {
+    const int err = member->pin(hit, make_key(key), kLong, member.in(5000), pin);
+    cr_assert_eq(err, 0, "pin: %d", err);
+  }
+  return pins;
+}
+
+}  // namespace
+
+// Guards: a report of many pins began anew with each slice of time, and never ended.
+Test(pool_pins, report_of_many_pins_goes_on_where_it_stopped, .timeout = 60) {
+  constexpr u64 kMany = 20'000;
+  TestStore store(lease_of(4000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  pool::MemberOptions options;
+  options.slice_ns = 500'000;  // cut short again and again
+  LiveMember a(store, 2, options), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  for (u64 key : {1, 2, 3}) cr_assert_eq(put_block(a, ns, key), 0);
+  const std::vector<pool::Pin> first = pin_often(a, ns, 1, 100);
+  pin_often(a, ns, 2, kMany);
+  const std::vector<pool::Pin> late = pin_often(a, ns, 3, 100);
+  owner->stop();
+  auto next = std::make_unique<ServingOwner>(store, 4, 1);
+  wait_ms(10);
+  next->stop();  // in the middle of it, most likely: it begins anew with the next one
+  ServingOwner last(store, 5, 0);
+  wait_ms(20);
+  for (const pool::Pin &pin : first) a->unpin(pin);  // named already
+  for (const pool::Pin &pin : late) a->unpin(pin);   // or not
+  cr_assert(within_ms(5000, [&] { return last->stats().reports > 0; }), "the report ends");
+  cr_expect_eq(put_block(b, ns, 4), 0, "others are served");
+  cr_assert(within_ms(3000, [&] { return last->pinned() == 1; }), "those that were given back end");
+  wait_ms(50);
+  cr_expect_eq(last->pinned(), 1u);
+}

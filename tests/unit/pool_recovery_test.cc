@@ -164,7 +164,7 @@ void take_over_after(Gone how) {
   const u32 slot = (*a)->slot();
   pool::Block block;
   cr_assert_eq((*a)->reserve(64 * 1024, 1, a->in(1000), &block), 0);
-  cr_assert_eq(c->begin_shard_write(incarnation), 0);
+  cr_assert_eq(begin_shard(c, incarnation), 0);
   owner->stop();
   if (how != Gone::kLeft) a->kill();
   if (how == Gone::kLeft) a.reset();
@@ -177,12 +177,12 @@ void take_over_after(Gone how) {
   ServingOwner next(store, 5);
   wait_ms(300);
   cr_assert_eq(next->space().held_by(slot).size(), 1u);
-  c->end_shard_write();
+  end_shard(c);
   cr_assert(within_ms(3000, [&] { return next->space().held_by(slot).empty(); }));
-  cr_assert_eq(c->begin_shard_write(incarnation), -ENOTCONN, "nobody writes for the dead any more");
+  cr_assert_eq(begin_shard(c, incarnation), -ENOTCONN, "nobody writes for the dead any more");
   if (how == Gone::kSlotTaken) {
-    cr_assert_eq(c->begin_shard_write((*d)->incarnation()), 0);
-    c->end_shard_write();
+    cr_assert_eq(begin_shard(c, (*d)->incarnation()), 0);
+    end_shard(c);
     d.reset();
   }
 }
@@ -221,8 +221,8 @@ Test(pool_recovery, two_deaths_of_a_group_are_both_acknowledged, .timeout = 30) 
   cr_assert(within_ms(3000, [&] {
     return owner->space().held_by(slot_a).empty() && owner->space().held_by(slot_b).empty();
   }));
-  cr_assert_eq(c->begin_shard_write(a->incarnation()), -ENOTCONN);
-  cr_assert_eq(c->begin_shard_write(b->incarnation()), -ENOTCONN);
+  cr_assert_eq(begin_shard(c, a->incarnation()), -ENOTCONN);
+  cr_assert_eq(begin_shard(c, b->incarnation()), -ENOTCONN);
 }
 
 // Guards: a member of a group that had asked the owner for nothing yet never read its notices.
@@ -235,7 +235,7 @@ Test(pool_recovery, member_that_never_asked_acknowledges_a_death, .timeout = 30)
   const u32 slot = b->slot();
   b.kill();
   cr_assert(within_ms(3000, [&] { return owner->space().held_by(slot).empty(); }));
-  cr_assert_eq(c->begin_shard_write(b->incarnation()), -ENOTCONN);
+  cr_assert_eq(begin_shard(c, b->incarnation()), -ENOTCONN);
 }
 
 // Guards: a take-over counted cleared blocks against the quota for ever.

@@ -162,3 +162,36 @@ Test(store_put, pending_needs_its_namespace, .timeout = 30) {
   cr_assert_eq(ns_control(a, ns.id, 0, media::NsOp::kBypassOn, answer), 0);
   cr_assert_not(announced(ns, 5), "bypassed");
 }
+
+// Guards: such a put kept its block until its member left.
+Test(store_put, block_whose_publication_could_not_be_sent_comes_back, .timeout = 30) {
+  TestStore store(lease_of(10'000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  Putter putter(a);
+  cr_assert(putter.put(ns, make_key(1), 5000).status == store::BlockStatus::kOk);
+  cr_assert(within_ms(1000, [&] { return a->blocks_in_doubt() == 0; }));
+  const u64 in_hand = a->blocks_in_hand();
+  a.freeze(true);
+  owner->stop();
+  ServingOwner next(store, 3, 1);
+  const PoolOffset area = store.geometry().area_at(1, 0);
+  const PoolOffset at = store.geometry().region_line(area, 0);
+  Line whole;
+  cr_assert(store.memory().load_line(at, whole));
+  store.memory().publish_line(at, Line{{1, 2, 3}});
+  store.memory().drain_strict(&at, 1);
+  a.freeze(false);
+  wait_ms(100);  // it has seen that there is another owner
+  const store::PutBlock block = putter.put(ns, make_key(2), 300);
+  cr_assert_lt(putter.result(), 0, "nobody can read who owns the store: %d", putter.result());
+  cr_expect(block.status == store::BlockStatus::kUntried, "%d", int(block.status));
+  store.memory().publish_line(at, whole);
+  store.memory().drain_strict(&at, 1);
+  cr_assert(within_ms(3000, [&] {
+    return putter.put(ns, make_key(3), 1000).status == store::BlockStatus::kOk;
+  }));
+  cr_assert(within_ms(1000, [&] { return a->blocks_in_doubt() == 0; }));
+  cr_expect_eq(a->blocks_in_hand(), in_hand - 1, "of which one is published now");
+}

@@ -602,8 +602,8 @@ KVPOOL_API int kvpool_shard_range(struct kvpool_ctx *ctx, const struct kvpool_ti
 /*
  * Writes the part of `plan` that lies in shard `shard`; offsets are the block's. A shard has one
  * writer and is written by one call. The first one for another member's reservations waits for some
- * heartbeats of that member. Errors: -EALREADY (this shard is done), -ENOTCONN (this member, or the
- * one that reserved, is dead).
+ * heartbeats of that member. Errors: -EALREADY (this shard is done), -EKEYEXPIRED (no longer
+ * reserved), -ENOTCONN (this member, or the one that reserved, is dead).
  */
 KVPOOL_API int kvpool_write(struct kvpool_ctx *ctx, const struct kvpool_ticket *ticket,
                             uint32_t shard, const struct kvpool_plan *plan, uint64_t deadline_ns);
@@ -625,8 +625,10 @@ KVPOOL_API int kvpool_publish(struct kvpool_ns *ns, const struct kvpool_ticket *
                               uint64_t deadline_ns, int32_t *ret_status);
 
 /*
- * Gives `n` reservations back unpublished. Only the member that reserved them may. Unknown ones are
- * passed over.
+ * Gives `n` reservations back unpublished, and returns how many. Only the member that reserved them
+ * may. Unknown ones are passed over. Waits for nobody: whoever writes a shard of them now, here or
+ * in another rank, may go on, and the block is used again when that is over; who comes later gets
+ * -EKEYEXPIRED.
  */
 KVPOOL_API int kvpool_abort(struct kvpool_ns *ns, const struct kvpool_ticket *tickets, size_t n);
 
@@ -681,7 +683,8 @@ KVPOOL_API int kvpool_map(struct kvpool_ctx *ctx, const struct kvpool_ticket *ti
 /*
  * Prepare once, post any number of times. The operation copies `blocks` (with plans, runs and
  * rows); the memory they name, and `status` (n records, may be NULL), must stay until the operation
- * is done, cancelled or freed. Everything an operation needs is allocated here.
+ * is done, cancelled or freed. `ns` may be closed before. Everything an operation needs is
+ * allocated here.
  */
 KVPOOL_API int kvpool_prep_get(struct kvpool_ns *ns, const struct kvpool_block *blocks, size_t n,
                                int32_t *status, struct kvpool_op **ret_op);

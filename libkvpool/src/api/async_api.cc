@@ -48,8 +48,8 @@ int hold_memory(kvpool_op &op, std::string *why) {
 int run_batch(kvpool_op &op, u64 deadline, const std::atomic<bool> &cancelled) {
   return run(op.ctx, [&](std::string *why) {
     const size_t n = op.blocks.size();
-    return op.is_put ? put_blocks(op.ns, op.blocks.data(), n, deadline, &cancelled, op.status, why)
-                     : get_blocks(op.ns, op.blocks.data(), n, deadline, &cancelled, op.status, why);
+    return op.is_put ? put_blocks(&op.ns, op.blocks.data(), n, deadline, &cancelled, op.status, why)
+                     : get_blocks(&op.ns, op.blocks.data(), n, deadline, &cancelled, op.status, why);
   });
 }
 
@@ -65,7 +65,7 @@ int prepare(kvpool_ns *ns, const kvpool_block *blocks, size_t n, bool is_put, in
     }
     auto op = std::make_unique<kvpool_op>();
     op->ctx = ns->ctx;
-    op->ns = ns;
+    op->ns = *ns;
     op->is_put = is_put;
     op->status = status;
     copy_blocks(blocks, n, *op);

@@ -119,7 +119,7 @@ private:
 
 struct kvpool_ns {
   kvpool_ctx *ctx = nullptr;
-  std::unique_ptr<kvpool::store::Namespace> ns;
+  std::shared_ptr<kvpool::store::Namespace> ns;
 };
 
 struct kvpool_mem {
@@ -139,7 +139,7 @@ struct kvpool_op {
     for (kvpool_mem *m : used) m->users.fetch_sub(1);
   }
   kvpool_ctx *ctx = nullptr;
-  kvpool_ns *ns = nullptr;
+  kvpool_ns ns;  // a handle of its own: the caller may close the one it gave
   bool is_put = false;
   int32_t *status = nullptr;
   std::vector<kvpool_block> blocks;

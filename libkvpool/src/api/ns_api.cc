@@ -86,7 +86,9 @@ int kvpool_ns_open(kvpool_ctx *ctx, const char *name, const kvpool_ns_opts *opts
     if (int err = ns_options(name, o, options, why)) return err;
     auto ns = std::make_unique<kvpool_ns>();
     ns->ctx = ctx;
-    if (int err = store::Namespace::open(*ctx->context, options, ns->ns, why)) return err;
+    std::unique_ptr<store::Namespace> opened;
+    if (int err = store::Namespace::open(*ctx->context, options, opened, why)) return err;
+    ns->ns = std::move(opened);
     kvpool_ns *handle = ns.get();
     ctx->namespaces.add(std::move(ns));
     *ret_ns = handle;

@@ -105,7 +105,8 @@ int kvpool_write(kvpool_ctx *ctx, const kvpool_ticket *ticket, uint32_t shard,
     room->memories.clear();
     PlanAt at;
     if (int err = add_plan(ctx, *plan, *room, at, why)) return err;
-    return store::write_shard(*ctx->context, wire_of(*ticket), shard, plan_at(*room, at), why);
+    return store::write_shard(*ctx->context, wire_of(*ticket), shard, plan_at(*room, at),
+                              store::deadline_of(deadline_ns), why);
   });
 }
 

@@ -229,7 +229,8 @@ void print(Printer &p, const Message &v) {
       nullptr,      "nop",       "grant",        "publish",       "pending",
       "remove",     "return",    "pin",          "unpin",         "touch",
       "ns_open",    "ns_control", "report_begin", "report_extent", "report_doubt",
-      "report_pin", "report_end", "death_ack",    "leave"};
+      "report_pin", "report_end", "death_ack",    "leave",
+      "resize",     "abort"};
   static constexpr const char *kStatus[] = {"request", "ok",     "exists",  "full",    "busy",
                                             "stale",   "absent", "refused", "bypassed", "quota"};
   epoch(p, "epoch", v.epoch);
@@ -247,10 +248,12 @@ void print(Printer &p, const NoticeLine &v) {
   p.hex("incarnation", v.incarnation);
   p.number("recall_extents", v.recall_extents);
   p.field("flags", "0x%x%s%s", v.flags, (v.flags & kNoticeReport) != 0 ? " report" : "",
-          (v.flags & kNoticePeerDead) != 0 ? " peer_dead" : "");
+          (v.flags & kNoticePeerDead) != 0 ? " peer_dead"
+          : (v.flags & kNoticeAborted) != 0 ? " aborted" : "");
   p.hex("dead_incarnation", v.dead_incarnation);
   p.number("dead_slot", v.dead_slot);
   p.number("recall_from", v.recall_from);
+  p.number("aborted", v.aborted);
 }
 
 void print(Printer &p, const DoorbellLine &v) {

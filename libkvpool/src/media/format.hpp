@@ -286,6 +286,8 @@ inline constexpr u64 kVersionNumberMax = (u64{1} << 40) - 1;
 // ---- check strip: one line for each 64 KiB segment (proto 8, 9) ---------------------------------
 
 // writer: the writer of the segment's shard. In the strip, or behind the payload of small blocks.
+// Before, the first of each shard is the reserver's, which opens the shard there, and closes it
+// when it aborts the block (proto 8): kSegmentOpen.
 struct alignas(64) CheckLine {
   u64 check;        // check_fold of the segment
   u64 incarnation;  // who wrote it: provenance
@@ -299,6 +301,7 @@ struct alignas(64) CheckLine {
   u32 reserved2;
   u32 crc;
 };
+inline constexpr u32 kSegmentOpen = ~u32{0};  // as `segment`: nothing was written yet
 
 // ---- messages (proto 12) ------------------------------------------------------------------------
 
@@ -327,6 +330,7 @@ enum class MessageType : u8 {
   kLeave,
   kResize,
   kRemoveDamaged,  // as kRemove, by a reader whose bytes did not match their checks
+  kAbort,
 };
 
 enum class MessageStatus : u8 {
@@ -362,15 +366,17 @@ struct alignas(64) NoticeLine {
   u32 recall_extents;  // give back so many
   u8 flags;            // kNotice*
   u8 reserved0[3];
-  u64 dead_incarnation;  // a dead member of the reader's group, to be acknowledged
-  u16 dead_slot;
+  u64 dead_incarnation;  // a member of the reader's group, dead or that aborted blocks: to be
+  u16 dead_slot;         // acknowledged
   u16 reserved1;
   u32 recall_from;       // give back every extent from this number on; 0: none
-  u8 reserved2[20];
+  u32 aborted;           // kNoticeAborted: which round of aborts of that member's
+  u8 reserved2[16];
   u32 crc;
 };
 inline constexpr u8 kNoticeReport = 1;     // the owner awaits this member's report
 inline constexpr u8 kNoticePeerDead = 2;
+inline constexpr u8 kNoticeAborted = 4;
 
 // Message bodies. Multi-line bodies run on over the lines' body fields.
 struct GrantBody {
@@ -420,6 +426,9 @@ struct ReturnBody {
   u32 flags;
 };
 inline constexpr u32 kReturnUnreadable = 1;  // it cannot be read: look at its devices (proto 14)
+// Stores of a rank that was given up may come: of the one whose mark stands above (0: of several).
+inline constexpr u32 kReturnTainted = 2;
+inline constexpr u32 kReturnMarkShift = 16;
 struct PinBody {
   u64 key[4];
   u32 ttl_ms;
@@ -487,7 +496,16 @@ struct ResizeAnswer {
 struct DeathAckBody {
   u64 incarnation;
   u16 slot;
-  u16 reserved[3];
+  u16 reserved;
+  u32 aborted;  // as in the notice; 0: of a death
+};
+// A member asks whether its group still writes blocks that it aborted before it asked.
+struct AbortBody {
+  u32 number;  // of this round of aborts, not 0
+};
+struct AbortAnswer {
+  u16 mark;  // kStale: the rank whose stores may still come (kMapTainted); 0: several
+  u16 reserved;
 };
 
 // writer: every member of the host, each its own counter; written back; no CRC: only a hint

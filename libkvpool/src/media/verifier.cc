@@ -289,7 +289,7 @@ void Verifier::message(PoolOffset at, Finding finding, u32 member, bool answer) 
   if (seen == Look::kBad) {
     bad = "does not verify";
   } else if (m.type < static_cast<u8>(MessageType::kNop) ||
-             m.type > static_cast<u8>(MessageType::kRemoveDamaged)) {
+             m.type > static_cast<u8>(MessageType::kAbort)) {
     bad = "unknown type";
   } else if (m.lines == 0 || m.lines > kMessageLinesMax || m.index >= m.lines) {
     bad = "impossible number of lines";

@@ -18,6 +18,8 @@ struct HandExtent {
   bool tainted = false;
   bool returning = false;  // a publication in doubt gives it back
   bool lost = false;       // on a lost device: the same, for good
+  bool stray = false;      // stores of a rank given up may come: the same, to be tainted
+  u16 stray_mark = 0;      // whose; 0: of several
   bool leaving = false;    // recalled: no block is taken from it, it goes as soon as it is idle
   u32 block_count = 0;
   u32 free_count = 0;
@@ -26,6 +28,9 @@ struct HandExtent {
   u64 free_bits[media::kBlocksPerExtentMax / 64]{};
   u64 reserved_bits[media::kBlocksPerExtentMax / 64]{};
 
+  bool usable() const {
+    return free_count > 0 && !returning && !leaving && !lost && !stray;
+  }
   bool idle() const { return reserved == 0 && doubt == 0; }
 };
 
@@ -61,7 +66,7 @@ public:
   bool take(u8 size_class, u32 run_extents, u64 extent_bytes, Block &ret_block) {
     for (HandExtent &e : extents_) {
       if (e.size_class != size_class || e.run_extents != run_extents) continue;
-      if (e.free_count == 0 || e.returning || e.leaving || e.lost) continue;
+      if (!e.usable()) continue;
       const u32 index = lowest(e.free_bits);
       e.free_bits[index / 64] &= ~(u64{1} << index % 64);
       e.reserved_bits[index / 64] |= u64{1} << index % 64;
@@ -82,8 +87,7 @@ public:
 
   bool has_free(u8 size_class) const {
     for (const HandExtent &e : extents_) {
-      if (e.size_class != size_class || e.free_count == 0) continue;
-      if (!e.returning && !e.leaving && !e.lost) return true;
+      if (e.size_class == size_class && e.usable()) return true;
     }
     return false;
   }

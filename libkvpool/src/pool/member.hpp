@@ -29,6 +29,7 @@ struct MemberOptions {
   u8 standby_slot = media::kNoStandby;
   HostIdentity host_identity;
   std::string name;
+  u64 slice_ns = 0;  // not 0: for so long one caller at most keeps others from a bind
 };
 
 template <PoolEnv Env>
@@ -104,8 +105,12 @@ public:
   // `ns`: whose quota must have room (-EDQUOT), where an extent has to be asked for; 0: any.
   int reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *ret_blocks,
                    int *ret_why_fewer = nullptr, u16 ns = 0);
+  // Of a block that nobody else knows of.
   void abort(const Block &block);
-  // The same for one that could not be read back: nothing of its extent is used any more.
+  // Of one whose ticket others may have, after close_shard() of all its shards: it is free when all
+  // who write it are done.
+  void abort_shared(const Block &block);
+  // As abort() for one that could not be read back: nothing of its extent is used any more.
   void abort_lost(const Block &block);
   // Publishes; each publication's result says what became of it. The payload must be drained.
   // Returns 0 when every publication has an answer, else -ETIMEDOUT, -EAGAIN, -ESTALE with the rest
@@ -137,9 +142,15 @@ public:
 
   // A rank writes a shard that another member of its group reserved: -ENOTCONN when that one is
   // dead; -ESTALE, -EAGAIN or -ETIMEDOUT when that cannot be known. The first time in this member's
-  // life takes a request and some heartbeats of that one.
-  int begin_shard_write(u64 reserver_incarnation);
-  void end_shard_write();
+  // life takes a request and some heartbeats of that one. Whoever has begun looks whether the shard
+  // is open before the first store to it, and ends.
+  int begin_shard_write(u64 reserver_incarnation, u64 deadline, u64 &ret_writer);
+  void end_shard_write(u64 writer);
+  // `at`: the check line of the shard's first segment. Stores are the caller's to drain, and loads
+  // its to acquire.
+  void open_shard(PoolOffset at, u64 nonce, u32 shard);
+  void close_shard(PoolOffset at);
+  bool shard_is_open(PoolOffset at, u64 nonce);
 
   u64 blocks_in_hand();
   u64 blocks_in_doubt();
@@ -169,6 +180,7 @@ private:
     Block block{};
     media::GrantBody grant{};            // kGrant: what was asked, and what came
     media::GrantAnswer granted{};
+    u16 abort_mark = 0;                  // kAbort: as answered
     HeldPin pin{};                       // kPin: what is held once it is accepted
 
     // Anew in the same place; what only other types use stays as it is.
@@ -185,9 +197,39 @@ private:
     }
   };
 
+  // A report on its way to the owner that the mailbox speaks to.
+  struct ReportPart {
+    media::MessageType type;
+    u64 which;
+  };
+  enum class PinFate : u8 { kUnnamed, kHeld, kGone };
+  struct Report {
+    bool begun = false, end_posted = false;
+    u64 extent = 0, doubt = 0, pin = 0;  // to be posted next
+    std::deque<ReportPart> sent;         // without an answer, in order
+    std::vector<u32> foreign;
+    std::vector<Answer> resolved;        // of doubts_
+    std::vector<HeldPin> pins;           // as they were at BEGIN, then as answered
+    std::vector<PinFate> fates;
+  };
+
   // Answers that wait to be accepted together, with room to spare.
   static constexpr u32 kAnsweredMax = 256;
   static constexpr u32 kTakeAtOnce = 64;
+
+  struct ShardWriter {
+    u64 reserver, serial;
+  };
+  struct Aborted {
+    Block block;
+    u64 before;  // the first writer that did not begin before it was aborted
+    bool asked;  // in the round of aborts that is open
+  };
+  struct AbortsNoticed {
+    u64 incarnation = 0;
+    u32 number = 0;
+    u64 before = 0;
+  };
   bool has_room(u32 lines) const { return mailbox_.has_room(lines) && !outstanding_.full(); }
 
   Request &new_request(media::MessageType type) {
@@ -216,9 +258,11 @@ private:
   int wait_for(const bool &done, u64 deadline);
   int check_owner();
   int report(const Session &session, u64 deadline);
-  int drain_answers(u64 deadline);
-  int report_stream(u64 deadline);
-  int exchange(media::MessageType type, const void *body, u32 bytes, u64 deadline, Answer &ret);
+  int report_on(u64 deadline);
+  bool post_report();
+  void hear_report(const ReportPart &part, const Answer &answer);
+  void finish_report();
+  void settle_pins();
   void collect_doubts();
   void return_idle(u32 at_most);
   void return_leaving();
@@ -227,7 +271,12 @@ private:
   void serve_notice();
   int grant(u8 size_class, u32 run, u16 ns, u64 deadline, bool wait_while_busy);
   bool knows_dead(u64 reserver_incarnation) const;
-  int meet_reserver(u64 reserver_incarnation);
+  int meet_reserver(u64 reserver_incarnation, u64 deadline);
+  bool acknowledge(const media::NoticeLine &notice);
+  bool writes_for(u64 reserver, u64 serial) const;
+  void settle_aborts();
+  void settle_round(media::MessageStatus status, u16 mark);
+  bool await_aborts(u64 deadline);
   void finish_join(u64 incarnation, u32 epoch);
   static int status_errno(media::MessageStatus status);
 
@@ -259,16 +308,23 @@ private:
   Ring<Request> doubts_;             // of earlier epochs, to be reported
   bool bound_ = false;               // mailbox_ speaks to the owner of bound_epoch_, report done
   u32 bound_epoch_ = 0;
+  Report report_;
   bool owner_lost_ = false;
   u64 owner_checked_ns_ = 0;
   std::vector<HeldPin> pins_;
   std::vector<HeldPin> lost_pins_;     // whose block is gone, until they are given back or over
   std::atomic<u32> lost_pin_count_{0};
   std::vector<media::UnpinBody> unpins_;  // to be told to the owner of bound_epoch_
-  u32 notice_sequence_ = 0;
+  u32 notice_sequence_ = 0, acknowledged_sequence_ = 0;
   std::vector<u64> dead_peers_;
   std::vector<u64> met_reservers_;  // in this incarnation's life
-  u32 shard_writes_ = 0;
+  std::vector<ShardWriter> writers_;
+  u64 next_writer_ = 1;
+  AbortsNoticed aborts_noticed_;
+  std::vector<Aborted> aborted_;    // not free yet
+  bool abort_round_open_ = false;   // the owner is asked about those that are `asked`
+  bool abort_under_way_ = false;    // in outstanding_
+  u32 abort_round_ = 0;
   u32 touched_[media::kTouchMax]{};
   u32 touched_count_ = 0;
 };
@@ -276,5 +332,7 @@ private:
 }  // namespace kvpool::pool
 
 #include "pool/member_life.ipp"
+#include "pool/member_groups.ipp"
 #include "pool/member_reads.ipp"
 #include "pool/member_requests.ipp"
+#include "pool/member_reports.ipp"

@@ -68,6 +68,8 @@ int Member<Env>::rejoin() {
   unpins_.clear();
   touched_count_ = 0;
   met_reservers_.clear();
+  aborted_.clear();
+  abort_round_open_ = abort_under_way_ = false;
   bound_ = owner_lost_ = false;
   if (int err = refresh_session()) return err;
   finish_join(0, session()->epoch);
@@ -151,146 +153,10 @@ void Member<Env>::collect_doubts() {
   }
   outstanding_.clear();
   grants_under_way_ = 0;
+  abort_under_way_ = false;
   answered_ = 0;
   for (HandExtent &e : hand_.extents()) e.returning = false;
   touched_count_ = 0;  // entry numbers are those of the former area
-}
-
-// proto 8: BEGIN, EXTENT..., DOUBT..., PIN..., END. It counts at END, and only if END is accepted.
-template <PoolEnv Env>
-int Member<Env>::report(const Session &session, u64 deadline) {
-  bound_ = false;
-  owner_lost_ = false;
-  if (!mailbox_.bound_to(lease_.incarnation(), session.epoch)) {
-    mailbox_.bind(slot_, lease_.incarnation(), session);
-  } else {
-    env_.mark("report_again");
-    // Positions never restart within an epoch: an earlier try is finished first.
-    if (int err = drain_answers(deadline)) return err;
-  }
-  if (lease_.flags() != 0) {
-    env_.mark("report");
-    if (int err = report_stream(deadline)) return err;
-  }
-  lease_.set_reported(session.epoch);
-  bound_ = true;
-  bound_epoch_ = session.epoch;
-  notice_sequence_ = 0;
-  for (u32 i = 0; i < hand_.extents().size();) {  // used up by doubts that ended well
-    const HandExtent &e = hand_.extents()[i];
-    if (e.free_count == 0 && e.idle() && give_back_extent(e.extent, 0) == 0) continue;
-    ++i;
-  }
-  return 0;
-}
-
-// Waits for the answers of a report that was cut short. Mutex held.
-template <PoolEnv Env>
-int Member<Env>::drain_answers(u64 deadline) {
-  Answer answer;
-  for (u32 i = 0; mailbox_.outstanding() > 0; ++i) {
-    if (mailbox_.take(&answer, 1, media::kResponseSlotLines) == 1) continue;
-    if (!lease_.alive()) return -ESTALE;
-    if (env_.now_ns() >= deadline) return -EAGAIN;
-    env_.relax(i);
-  }
-  return 0;
-}
-
-template <PoolEnv Env>
-int Member<Env>::report_stream(u64 deadline) {
-  using media::MessageType;
-  Answer answer;
-  std::vector<u32> foreign;  // the map does not give them to this member any more
-  if (int err = exchange(MessageType::kReportBegin, nullptr, 0, deadline, answer)) return err;
-  for (const HandExtent &e : hand_.extents()) {
-    media::ReportExtentBody body{};
-    body.extent = e.extent;
-    body.size_class = e.size_class;
-    for (u32 w = 0; w < std::size(body.hand_bits); ++w) {
-      body.hand_bits[w] = e.free_bits[w] | e.reserved_bits[w];
-    }
-    if (int err = exchange(MessageType::kReportExtent, &body, sizeof body, deadline, answer)) {
-      return err;
-    }
-    if (answer.status != media::MessageStatus::kOk) foreign.push_back(e.extent);
-  }
-  std::deque<Answer> resolved;
-  if (!env_.mutant(Mutant::kReportSkipsDoubt)) {
-    for (const Request &r : doubts_) {
-      media::PublishBody body = r.body;
-      body.flags &= static_cast<u8>(~media::kPublishReturnsExtent);
-      if (r.answered) {
-        body.flags |= media::kPublishAnswered;
-        std::memcpy(body.touch, &r.version, sizeof body.touch);
-      }
-      if (int err = exchange(MessageType::kReportDoubt, &body, sizeof body, deadline, answer)) {
-        return err;
-      }
-      resolved.push_back(answer);
-    }
-  }
-  const u64 now = env_.now_ns();
-  const auto over = [now](const HeldPin &pin) { return pin.expiry_ns <= now; };
-  std::erase_if(pins_, over);
-  std::vector<HeldPin> gone;
-  for (HeldPin &pin : pins_) {
-    if (env_.mutant(Mutant::kReportForgetsPins)) break;
-    media::ReportPinBody body{};
-    std::memcpy(body.key, pin.key.w, sizeof body.key);
-    body.pin_ttl_ms = (pin.expiry_ns - now) * 100 / 97 / kMs + 1;  // the owner's clock may be fast
-    body.version = pin.version;
-    body.entry = pin.entry;
-    if (int err = exchange(MessageType::kReportPin, &body, sizeof body, deadline, answer))
-      return err;
-    const auto got = answer.as<media::PinAnswer>();
-    if (answer.status == media::MessageStatus::kOk) {
-      pin.id = got.pin;
-      pin.entry = got.entry;
-    } else {
-      env_.mark("pinned_block_gone");
-      gone.push_back(pin);  // with an entry that went bad, or with the former owner's decisions
-    }
-  }
-  if (int err = exchange(MessageType::kReportEnd, nullptr, 0, deadline, answer)) return err;
-  if (!claims_.read().accepts(mailbox_.epoch())) return -EAGAIN;
-  for (std::size_t i = 0; i < resolved.size(); ++i) {
-    Request &r = doubts_[i];
-    r.returns_extent = false;
-    deliver(r, resolved[i]);
-    settle(r);
-  }
-  doubts_.clear();
-  unpins_.clear();  // of what was pinned before; the report did not name it
-  std::erase_if(pins_, [&](const HeldPin &pin) {
-    return std::any_of(gone.begin(), gone.end(),
-                       [&](const HeldPin &lost) { return lost.handle == pin.handle; });
-  });
-  lost_pins_.insert(lost_pins_.end(), gone.begin(), gone.end());
-  std::erase_if(lost_pins_, over);
-  lost_pin_count_.store(static_cast<u32>(lost_pins_.size()), std::memory_order_relaxed);
-  if (env_.mutant(Mutant::kForeignExtentKept)) foreign.clear();
-  for (u32 extent : foreign) hand_.remove(extent);
-  return 0;
-}
-
-// One message and its answer, without accept. Only while reporting: nothing else is on the way.
-template <PoolEnv Env>
-int Member<Env>::exchange(media::MessageType type, const void *body, u32 bytes, u64 deadline,
-                          Answer &ret_answer) {
-  mailbox_.post(type, body, bytes);
-  mailbox_.ring();
-  for (u32 i = 0;; ++i) {
-    if (mailbox_.take(&ret_answer, 1, media::kResponseSlotLines) == 1) return 0;
-    if (!lease_.alive()) return -ESTALE;
-    if (env_.now_ns() >= deadline) return -EAGAIN;
-    if (i % 64 == 63) {
-      const ClaimView view = claims_.read();
-      if (view.gone) return -ESTALE;
-      if (!view.accepts(mailbox_.epoch())) return -EAGAIN;
-    }
-    env_.relax(i);
-  }
 }
 
 template <PoolEnv Env>
@@ -303,7 +169,7 @@ int Member<Env>::tick() {
     return -ENOTUNIQ;
   }
   const u64 now = env_.now_ns();
-  const u64 deadline = now + 50 * kMs;
+  const u64 deadline = now + (options_.slice_ns != 0 ? options_.slice_ns : 50 * kMs);
   const auto over = [now](const HeldPin &pin) { return pin.expiry_ns <= now; };
   std::erase_if(pins_, over);
   if (std::erase_if(lost_pins_, over) > 0) {
@@ -320,6 +186,7 @@ int Member<Env>::tick() {
   pump();
   accept_answered();
   serve_notice();
+  settle_aborts();
   flush_unpins();
   return_leaving();
   if (touched_count_ > 0) flush_touches();
@@ -335,122 +202,6 @@ int Member<Env>::check_owner() {
   if (bound_ && !view.accepts(mailbox_.epoch())) owner_lost_ = true;
   if (view.highest_active != session()->epoch) refresh_session();
   return 0;
-}
-
-// RECALL, and the death of a member of this group (proto 8, 12).
-template <PoolEnv Env>
-void Member<Env>::serve_notice() {
-  const PoolOffset at = geo_.notice_at(slot_, session()->standby);
-  auto &mem = env_.memory();
-  mem.acquire(at, kLineBytes);
-  Line line;
-  if (!mem.load_line(at, line) || !claims_.sealer().intact(line, at, 0)) return;
-  const auto notice = media::from_line<media::NoticeLine>(line);
-  if (notice.epoch != mailbox_.epoch() || notice.incarnation != lease_.incarnation()) return;
-  if (notice.sequence == notice_sequence_) return;
-  if (notice.flags & media::kNoticePeerDead) {
-    if (std::find(dead_peers_.begin(), dead_peers_.end(), notice.dead_incarnation) ==
-        dead_peers_.end()) {
-      dead_peers_.push_back(notice.dead_incarnation);
-    }
-    if (shard_writes_ != 0) return;  // acknowledged at a later tick, when the writes are over
-    media::DeathAckBody body{};
-    body.incarnation = notice.dead_incarnation;
-    body.slot = notice.dead_slot;
-    if (!has_room(1)) return;
-    mailbox_.post(media::MessageType::kDeathAck, &body, sizeof body);
-    new_request(media::MessageType::kDeathAck);
-    mailbox_.ring();
-  }
-  notice_sequence_ = notice.sequence;
-  for (HandExtent &e : hand_.extents()) {
-    e.leaving = notice.recall_from != 0 &&
-                e.extent + std::max(1u, e.run_extents) > notice.recall_from;
-    if (e.leaving) env_.mark("recall_by_number");
-  }
-  if (notice.recall_extents > 0) {
-    env_.mark("recall");
-    return_idle(notice.recall_extents);
-  }
-}
-
-// Of one that was gone when the owner came, the tag may be all that is known (proto 8).
-template <PoolEnv Env>
-bool Member<Env>::knows_dead(u64 reserver_incarnation) const {
-  const u64 tag = static_cast<u16>(reserver_incarnation | 1);
-  return std::any_of(dead_peers_.begin(), dead_peers_.end(),
-                     [&](u64 dead) { return dead == reserver_incarnation || dead == tag; });
-}
-
-template <PoolEnv Env>
-int Member<Env>::begin_shard_write(u64 reserver_incarnation) {
-  const auto met = [&] {
-    return reserver_incarnation == lease_.incarnation() ||
-           std::find(met_reservers_.begin(), met_reservers_.end(), reserver_incarnation) !=
-               met_reservers_.end();
-  };
-  bool known = false;
-  {
-    std::lock_guard guard(mutex_);
-    if (knows_dead(reserver_incarnation)) return -ENOTCONN;
-    known = met();
-    if (known) ++shard_writes_;
-  }
-  if (known) return 0;
-  if (int err = meet_reserver(reserver_incarnation)) return err;
-  std::lock_guard guard(mutex_);
-  if (knows_dead(reserver_incarnation)) return -ENOTCONN;
-  if (!met()) met_reservers_.push_back(reserver_incarnation);
-  ++shard_writes_;
-  return 0;
-}
-
-// proto 8: the blocks of a dead reserver wait for the word of those members that the owner knew at
-// its death, and of no others. So nobody writes for a reserver that may have been given up before
-// the owner knew this incarnation: the owner has answered it, and the reserver's heartbeat moved
-// twice since. One that was given up moves once at most, by a renewal that comes too late.
-template <PoolEnv Env>
-int Member<Env>::meet_reserver(u64 reserver_incarnation) {
-  const u64 deadline = env_.now_ns() + 2ull * geo_.lease_ms * kMs;
-  Answer answer;
-  if (int err = call(media::MessageType::kNop, nullptr, 0, deadline, answer)) return err;
-  auto &mem = env_.memory();
-  const auto look = [&](u32 slot, media::MemberLine &ret_line) {
-    Line line;
-    const PoolOffset at = geo_.member_at(slot);
-    if (!mem.load_line(at, line) || !claims_.sealer().intact(line, at, 0)) return false;
-    ret_line = media::from_line<media::MemberLine>(line);
-    return true;
-  };
-  media::MemberLine line{};
-  mem.acquire(geo_.member_at(0), u64{geo_.member_count()} * kLineBytes);
-  u32 slot = 0;
-  while (slot < geo_.member_count() &&
-         !(look(slot, line) && line.incarnation == reserver_incarnation)) {
-    ++slot;
-  }
-  if (slot == geo_.member_count()) return -ENOTCONN;
-  u64 counter = line.counter;
-  for (u32 moves = 0; moves < 2;) {
-    if (!lease_.alive()) return -ESTALE;
-    if (env_.now_ns() >= deadline) return -ENOTCONN;
-    env_.sleep_ns(kMs);
-    mem.acquire(geo_.member_at(slot), kLineBytes);
-    if (!look(slot, line)) continue;  // caught in the middle of a store
-    const bool there = line.incarnation == reserver_incarnation &&
-                       line.state == static_cast<u8>(media::MemberState::kJoined);
-    if (!there) return -ENOTCONN;
-    if (line.counter == counter) continue;
-    counter = line.counter;
-    ++moves;
-  }
-  return 0;
-}
-
-template <PoolEnv Env>
-void Member<Env>::end_shard_write() {
-  std::lock_guard guard(mutex_);
-  --shard_writes_;
 }
 
 template <PoolEnv Env>

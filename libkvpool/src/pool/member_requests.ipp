@@ -43,7 +43,9 @@ bool Member<Env>::pump() {
   for (u32 i = 0; i < taken; ++i) {
     Request &r = outstanding_[answered_ + i];
     deliver(r, answers_[i]);
-    if (r.answer || r.type == media::MessageType::kDeathAck) accept = true;
+    const bool waits = r.type == media::MessageType::kDeathAck ||
+                       r.type == media::MessageType::kAbort;
+    if (r.answer || waits) accept = true;
   }
   answered_ += taken;
   // Publications alone can wait for a later accept; they stay in doubt meanwhile.
@@ -56,6 +58,7 @@ void Member<Env>::deliver(Request &r, const Answer &answer) {
   r.answered = true;
   r.status = answer.status;
   if (r.type == media::MessageType::kGrant) r.granted = answer.as<media::GrantAnswer>();
+  if (r.type == media::MessageType::kAbort) r.abort_mark = answer.as<media::AbortAnswer>().mark;
   if (r.type == media::MessageType::kPin) {
     const auto pinned = answer.as<media::PinAnswer>();
     r.pin.id = pinned.pin;
@@ -118,6 +121,7 @@ void Member<Env>::settle(Request &r) {
       drop_pin(r.pin);  // whoever asked gave up meanwhile, or asked again
     }
   }
+  if (r.type == media::MessageType::kAbort) settle_round(r.status, r.abort_mark);
   if (r.type != media::MessageType::kPublish) return;
   const bool published = r.status == media::MessageStatus::kOk;
   if (r.status == media::MessageStatus::kBusy) lose(r.block);
@@ -147,7 +151,8 @@ int Member<Env>::wait_for(const bool &done, u64 deadline) {
 // Others wait for the mutex while one caller binds: not until that one's deadline.
 template <PoolEnv Env>
 int Member<Env>::bind_slice(u64 deadline) {
-  return bind_owner(std::min(deadline, env_.now_ns() + kBindSliceNs));
+  const u64 slice = options_.slice_ns != 0 ? options_.slice_ns : kBindSliceNs;
+  return bind_owner(std::min(deadline, env_.now_ns() + slice));
 }
 
 // What is under way fills the rings: takes answers, and looks at the owner now and then. Mutex
@@ -274,7 +279,7 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
   u32 got = 0;
   bool waited = false;
   for (;;) {
-    bool coming = false;
+    bool coming = false, back = false;
     {
       std::lock_guard guard(mutex_);
       if (!lease_.alive()) return -ESTALE;
@@ -282,18 +287,35 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
       while (got < count && hand_.take(cls, run, geo_.extent_bytes(), ret_blocks[got])) ++got;
       if (got == count) grant_ahead(cls);
       coming = !ahead_done_ && ahead_class_ == cls && !waited;
+      back = !aborted_.empty();
     }
     if (got == count) return static_cast<int>(got);
     if (coming && wait_for(ahead_done_, deadline) == 0) {
       waited = true;  // others may have been quicker: the next extent is one's own
       continue;
     }
-    const int err = grant(cls, run, ns, deadline, /*wait_while_busy=*/got == 0);
+    const int err = grant(cls, run, ns, deadline, /*wait_while_busy=*/got == 0 && !back);
     if (err == 0) continue;
+    if (got == 0 && back && (err == -EBUSY || err == -ENOSPC)) {
+      if (!await_aborts(deadline)) return -ETIMEDOUT;
+      continue;
+    }
     if (got == 0) return err;
     if (ret_why_fewer) *ret_why_fewer = err;
     return static_cast<int>(got);
   }
+}
+
+// A block that was aborted may come back soon, or has. Mutex not held. False: the deadline is over.
+template <PoolEnv Env>
+bool Member<Env>::await_aborts(u64 deadline) {
+  if (env_.now_ns() + kBusyLongestNs / 2 >= deadline) return false;
+  env_.sleep_ns(kBusyLongestNs / 2);
+  std::lock_guard guard(mutex_);
+  if (!bound_ || owner_lost_) return true;
+  if (!pump() && answered_ > 0) accept_answered();
+  settle_aborts();
+  return true;
 }
 
 template <PoolEnv Env>
@@ -359,6 +381,7 @@ void Member<Env>::post_publication(Publication &p) {
   if (r.returns_extent) body.flags |= media::kPublishReturnsExtent;
   r.block = p.block;
   r.publication = &p;
+  p.posted = true;
   mailbox_.post(r.type, &body, sizeof body);
   if (env_.mutant(Mutant::kReuseInDoubt)) {
     hand_.leave_doubt(p.block, false, false);
@@ -387,7 +410,10 @@ int Member<Env>::publish(Publication *publications, u32 count, u64 deadline,
   u32 posted = 0;
   bool done = false;
   int result = 0;
-  for (u32 i = 0; i < count; ++i) publications[i].result = -EINPROGRESS;
+  for (u32 i = 0; i < count; ++i) {
+    publications[i].result = -EINPROGRESS;
+    publications[i].posted = false;
+  }
   while (posted < count && result == 0) {
     std::unique_lock guard(mutex_);
     if (!lease_.alive() || given_up()) {
@@ -583,6 +609,9 @@ int Member<Env>::ns_control(const media::NsControlBody &body, u64 deadline,
 template <PoolEnv Env>
 int Member<Env>::give_back_extent(u32 extent, u32 flags) {
   if (!bound_ || owner_lost_ || !has_room(1)) return -EAGAIN;
+  if (const HandExtent *e = hand_.find(extent); e && e->stray) {
+    flags |= media::kReturnTainted | u32{e->stray_mark} << media::kReturnMarkShift;
+  }
   media::ReturnBody body{extent, flags};
   mailbox_.post(media::MessageType::kReturn, &body, sizeof body);
   new_request(media::MessageType::kReturn);
@@ -605,7 +634,7 @@ template <PoolEnv Env>
 void Member<Env>::return_leaving() {
   for (u32 i = 0; i < hand_.extents().size();) {
     const HandExtent &e = hand_.extents()[i];
-    if (!(e.leaving || e.lost) || !e.idle() || e.returning) {
+    if (!(e.leaving || e.lost || e.stray) || !e.idle() || e.returning) {
       ++i;
       continue;
     }

@@ -95,6 +95,9 @@ enum class Mutant : u16 {
   kUnreadPublished,           // proto 14: what cannot be read back is not published
   kBaseRefilled,              // proto 14: of a slot's two areas the base is never filled
   kBaseNotReread,             // proto 14: the base is still the base when its copy is activated
+  kReportGoesOnElsewhere,     // proto 8: a report to another owner begins anew
+  kAbortAtOnce,               // proto 8: an aborted block waits for those who write it
+  kClosedShardWritten,        // proto 8: nobody begins to write what was aborted
   kCount,
 };
 

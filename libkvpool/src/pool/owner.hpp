@@ -21,11 +21,13 @@ namespace kvpool::pool {
 struct OwnerOptions {
   u64 free_target_permille = 10;  // space kept free ahead of puts
   u32 leaving_at_once = 512;      // extents of a shrinking pool looked at in one round of chores
+  u64 versions = media::kVersionNumberMax;  // publications of one epoch, no more than that
   DecisionSink sink;
 };
 
 // A living owner's heartbeat moves this often whatever the lease: standbys suspect it by that.
 inline constexpr u64 kBeatNs = 50'000'000;
+inline constexpr u64 kVersionsLeft = 16;  // a share of an epoch's versions: time to take over in
 inline constexpr u64 kCrowdedFew = 16;  // puts that found no line: not worth a larger index yet
 
 template <PoolEnv Env>
@@ -73,6 +75,16 @@ public:
   // Takes the store over from itself, out of its mirror, into an area on another device. As
   // take_over().
   int move_area();
+  // Whether nearly as many publications were made as an epoch has versions for.
+  bool wants_new_epoch() const {
+    return serving_ && !other_area_lost_ &&
+           version_number_ >= options_.versions - options_.versions / kVersionsLeft;
+  }
+  // Takes the store over from itself, for an epoch with versions of its own. As take_over().
+  int renew_epoch() {
+    serving_ = false;
+    return take_over(standby_);
+  }
   // How long ago the last request was served: what the loop around step() rests by.
   u64 idle_ns() const;
   // Takes no further request, and lets a successor know by letting go. The area stays as it is.
@@ -89,6 +101,13 @@ public:
 
 private:
   enum class Life : u8 { kAbsent, kLive, kDead };
+  // What a member is to acknowledge.
+  struct Owed {
+    u64 incarnation = 0;  // 0: nothing
+    u32 slot = 0;
+    u32 aborted = 0;  // number of the aborts; 0: a death
+    friend bool operator==(const Owed &, const Owed &) = default;
+  };
   struct MemberState {
     Life life = Life::kAbsent;
     bool given_up = false;  // dead by time alone: it may still store
@@ -104,7 +123,8 @@ private:
     u64 served_ns = 0;
     bool due = true;  // its doorbell rang, or it is new: its ring has not been found empty since
     u32 notice_sequence = 0;
-    u64 told_death = 0, told_ns = 0;  // the dead incarnation that its notice names, and since when
+    Owed told{};         // what its notice names, and since when
+    u64 told_ns = 0;
     u32 report_begun = 0;     // BEGINs of its reports: tells the pins of the last one from others
     std::vector<u32> named;   // extents its report has named so far
   };
@@ -127,6 +147,21 @@ private:
     u16 mark;
     u64 quiet_at_ns = kNever;
     bool over = false;
+  };
+  // Blocks that a living member of a group aborted and others of it may be writing. Soft: it asks
+  // again until it has an answer.
+  struct Aborts {
+    u32 slot;
+    u64 incarnation;
+    u32 number;
+    u64 since_ns;               // nothing is answered before
+    std::vector<u32> awaited;   // slots that have not acknowledged
+    std::vector<u16> late{};    // marks of those that were given up by time
+  };
+  struct Returned {
+    u32 slot, extent;
+    bool tainted = false;
+    u16 mark = 0;
   };
   struct Grace {
     u64 due_ns;
@@ -229,7 +264,8 @@ private:
   void take_back(u32 number);
   bool report_extent(u32 slot, const media::ReportExtentBody &body);
   void report_end(u32 slot);
-  void return_extent(u32 slot, u32 extent);
+  void take_return(u32 slot, const media::ReturnBody &body);
+  void return_extent(const Returned &back);
   void release(u32 extent, bool tainted, u16 mark = 0);
   bool others_hold(u32 slot) const;
   bool holds(u32 slot, u32 extent) const;
@@ -312,7 +348,9 @@ private:
   void add_taint(media::MapRecord &to, const media::MapRecord &of) const;
   bool tainter_quiet(u16 mark);
   void watch_taints();
-  const Quarantine *unacknowledged(u32 slot) const;
+  Owed unacknowledged(u32 slot) const;
+  media::MessageStatus aborts(u32 slot, const media::AbortBody &body, media::AbortAnswer &ret);
+  void acknowledged(u32 slot, const media::DeathAckBody &body);
   void repeat_deaths();
   void tell(u32 slot, u8 flags, u32 recall);
   void recall_from_others(u32 asking);
@@ -331,6 +369,7 @@ private:
   std::vector<u64> ns_bytes_;
   std::vector<MemberState> members_;
   std::vector<Quarantine> quarantine_;
+  std::vector<Aborts> aborts_;  // one for each member at most
   std::vector<Taint> taints_;
   std::deque<Grace> grace_;          // in order of due_ns
   std::vector<Grace> grace_pinned_;  // over, but pinned
@@ -342,7 +381,7 @@ private:
   u64 base_version_ = 0;     // highest known of the owner before, or its epoch and number 0
   u64 emptied_version_ = 0;  // of this owner, noted on the medium before a line was emptied
   bool answered_ = false;                  // something was, since the last finish_batch()
-  std::vector<std::pair<u32, u32>> returns_;  // slot, extent: map words after the entry lines
+  std::vector<Returned> returns_;  // map words after the entry lines
   u32 standby_ = 0;
   u32 epoch_ = 0;
   u64 version_number_ = 0;

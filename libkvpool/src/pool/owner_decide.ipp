@@ -76,7 +76,7 @@ media::MessageStatus Owner<Env>::publish(u32 slot, const media::PublishBody &bod
                      index_.entry(found.visible).entry_state() == media::EntryState::kPublished;
   if (doubt && taken && !holds(slot, extent)) return MessageStatus::kExists;
   if (!holds(slot, extent)) return MessageStatus::kRefused;
-  if ((body.flags & media::kPublishReturnsExtent) && !doubt) returns_.emplace_back(slot, extent);
+  if ((body.flags & media::kPublishReturnsExtent) && !doubt) returns_.push_back({slot, extent});
   if (block_out(extent)) return MessageStatus::kBusy;  // proto 14: another place, please
   if (!has_ns(body.ns)) return MessageStatus::kStale;
   media::NamespaceLine &ns = ns_[body.ns];
@@ -240,6 +240,10 @@ template <PoolEnv Env>
 media::MessageStatus Owner<Env>::insert(u32 slot, const media::PublishBody &body,
                                         const IndexMirror::Found &found, SpaceMap::Spot spot,
                                         media::PublishAnswer &ret) {
+  if (version_number_ >= options_.versions) {  // until wants_new_epoch() is heard
+    env_.mark("versions_used_up");
+    return media::MessageStatus::kFull;
+  }
   const u32 number = free_line(found);
   if (number == kNoEntry) {
     env_.mark("index_groups_full");
@@ -249,7 +253,6 @@ media::MessageStatus Owner<Env>::insert(u32 slot, const media::PublishBody &body
     return media::MessageStatus::kFull;
   }
   spill_before(found, number);
-  if (version_number_ >= media::kVersionNumberMax) return media::MessageStatus::kBusy;
   // Made here and copied into the mirror: what was just stored to a far line is not read back.
   media::Entry e{};
   const u8 spill = index_.spill_flag(number);
@@ -364,10 +367,20 @@ bool Owner<Env>::others_hold(u32 slot) const {
   return false;
 }
 
+template <PoolEnv Env>
+void Owner<Env>::take_return(u32 slot, const media::ReturnBody &body) {
+  const bool tainted = body.flags & media::kReturnTainted;
+  const u16 mark = static_cast<u16>(body.flags >> media::kReturnMarkShift);
+  returns_.push_back({slot, body.extent, tainted, mark});
+  // In the next round of chores.
+  if (body.flags & media::kReturnUnreadable) look_at_devices_ = true;
+}
+
 // A member gives an extent back: what no entry refers to is free.
 template <PoolEnv Env>
-void Owner<Env>::return_extent(u32 slot, u32 extent) {
-  if (!holds(slot, extent)) return;
+void Owner<Env>::return_extent(const Returned &back) {
+  const u32 extent = back.extent;
+  if (!holds(back.slot, extent)) return;
   ++stats_.extents_returned;
   if (env_.mutant(Mutant::kReturnWithoutMap)) {
     media::MapRecord record = space_.at(extent).record;
@@ -375,7 +388,8 @@ void Owner<Env>::return_extent(u32 slot, u32 extent) {
     space_.set_record(extent, record);
     return;
   }
-  release(extent, false);
+  if (back.tainted) note_taint(back.mark);
+  release(extent, back.tainted, back.mark);
 }
 
 // The owner holds the extent again.
@@ -668,7 +682,7 @@ void Owner<Env>::report_end(u32 slot) {
       if (space_.at(extent).record.flags & media::kMapRunTail) continue;
       if (std::find(m.named.begin(), m.named.end(), extent) != m.named.end()) continue;
       env_.mark("report_unnamed");
-      returns_.emplace_back(slot, extent);
+      returns_.push_back({slot, extent});
     }
   }
   m.named.clear();

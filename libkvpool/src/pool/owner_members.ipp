@@ -14,6 +14,7 @@ void Owner<Env>::first_members() {
   const std::vector<MemberState> before = std::move(members_);
   members_.assign(geo_.member_count(), MemberState{});
   quarantine_.clear();
+  aborts_.clear();
   responses_.clear();
   answered_ = false;
   returns_.clear();
@@ -272,6 +273,7 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
   MemberState &m = members_[slot];
   m.life = Life::kDead;
   excuse(slot);
+  std::erase_if(aborts_, [slot](const Aborts &a) { return a.slot == slot; });
   end_pins_of_dead(m);
   for (u32 i = 0; i < pendings_.size() && !env_.mutant(Mutant::kPendingOutlives);) {
     const u32 n = pendings_[i];
@@ -289,6 +291,11 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
     env_.mark("group_given_up");
     other.late.push_back(media::taint_mark(slot, m.incarnation));
     other.until_ns = std::max(other.until_ns, over);
+  }
+  for (Aborts &other : aborts_) {
+    if (std::erase(other.awaited, slot) == 0) continue;
+    if (m.given_up) other.late.push_back(media::taint_mark(slot, m.incarnation));
+    other.since_ns = std::max(other.since_ns, m.given_up ? over : quiet_from_now());
   }
   if (m.incarnation == 0) return quarantine_strangers(slot, quiet);
   if (env_.mutant(Mutant::kReclaimBeforeQuiet))
@@ -371,15 +378,15 @@ void Owner<Env>::repeat_deaths() {
   const u64 patience = u64{geo_.lease_ms} * kMs / kLockProbeShare;
   for (u32 slot = 0; slot < members_.size(); ++slot) {
     const MemberState &m = members_[slot];
-    const Quarantine *death = m.life == Life::kLive ? unacknowledged(slot) : nullptr;
-    if (!death) continue;
-    if (m.told_death != death->incarnation || now - m.told_ns >= patience) tell(slot, 0, 0);
+    const Owed owed = m.life == Life::kLive ? unacknowledged(slot) : Owed{};
+    if (owed.incarnation == 0) continue;
+    if (m.told != owed || now - m.told_ns >= patience) tell(slot, 0, 0);
   }
 }
 
 template <PoolEnv Env>
 void Owner<Env>::run_quarantines() {
-  if (quarantine_.empty()) return;
+  if (quarantine_.empty() && aborts_.empty()) return;
   repeat_deaths();
   const u64 now = env_.now_ns();
   const bool look = now - reapers_read_ns_ >= u64{geo_.lease_ms} * kMs / kLockProbeShare;
@@ -499,17 +506,70 @@ void Owner<Env>::watch_taints() {
   }
 }
 
-// The oldest death that the member has not acknowledged.
+// The oldest death that the member has not acknowledged, or the oldest aborts.
 template <PoolEnv Env>
-auto Owner<Env>::unacknowledged(u32 slot) const -> const Quarantine * {
+auto Owner<Env>::unacknowledged(u32 slot) const -> Owed {
+  const auto awaits = [slot](const std::vector<u32> &awaited) {
+    return std::find(awaited.begin(), awaited.end(), slot) != awaited.end();
+  };
   for (const Quarantine &q : quarantine_) {
-    if (std::find(q.awaited.begin(), q.awaited.end(), slot) != q.awaited.end()) return &q;
+    if (awaits(q.awaited)) return {q.incarnation, q.slot, 0};
   }
-  return nullptr;
+  for (const Aborts &a : aborts_) {
+    if (awaits(a.awaited)) return {a.incarnation, a.slot, a.number};
+  }
+  return {};
 }
 
-// A member has one notice line: whatever it is told, the line goes on naming the oldest death that
-// it has not acknowledged.
+template <PoolEnv Env>
+void Owner<Env>::acknowledged(u32 slot, const media::DeathAckBody &body) {
+  for (Quarantine &q : quarantine_) {
+    const bool its = q.slot == body.slot && q.incarnation == body.incarnation;
+    if (its && body.aborted == 0) std::erase(q.awaited, slot);
+  }
+  for (Aborts &a : aborts_) {
+    const bool its = a.slot == body.slot && a.incarnation == body.incarnation;
+    if (its && a.number == body.aborted) std::erase(a.awaited, slot);
+  }
+}
+
+// A member closed shards of blocks that it aborted: whether somebody of its group who began before
+// still writes them. Who joins later finds them closed. kBusy: ask again; kStale: one that was
+// given up by time may write on, after twice the lease; kOk: nobody.
+template <PoolEnv Env>
+media::MessageStatus Owner<Env>::aborts(u32 slot, const media::AbortBody &body,
+                                        media::AbortAnswer &ret) {
+  using media::MessageStatus;
+  const MemberState &m = members_[slot];
+  if (m.group == 0) return MessageStatus::kOk;
+  const auto now = env_.now_ns();
+  auto known = std::find_if(aborts_.begin(), aborts_.end(),
+                            [slot](const Aborts &a) { return a.slot == slot; });
+  if (known == aborts_.end() || known->number != body.number) {
+    if (known != aborts_.end()) aborts_.erase(known);
+    Aborts fresh{slot, m.incarnation, body.number, now, {}};
+    for (u32 s = 0; s < members_.size(); ++s) {
+      const MemberState &peer = members_[s];
+      if (s == slot || (peer.incarnation != 0 && peer.group != m.group)) continue;
+      if (peer.life == Life::kLive) fresh.awaited.push_back(s);
+      if (peer.life == Life::kDead && peer.given_up) {
+        fresh.late.push_back(media::taint_mark(s, peer.incarnation));
+        fresh.since_ns = now + 2ull * geo_.lease_ms * kMs;
+      }
+    }
+    aborts_.push_back(std::move(fresh));
+    known = aborts_.end() - 1;
+    if (!known->awaited.empty()) repeat_deaths();
+  }
+  if (!known->awaited.empty() || now < known->since_ns) return MessageStatus::kBusy;
+  const auto status = known->late.empty() ? MessageStatus::kOk : MessageStatus::kStale;
+  ret.mark = known->late.size() == 1 ? known->late[0] : 0;
+  aborts_.erase(known);
+  return status;
+}
+
+// A member has one notice line: whatever it is told, the line goes on naming the oldest that it has
+// not acknowledged.
 template <PoolEnv Env>
 void Owner<Env>::tell(u32 slot, u8 flags, u32 recall) {
   MemberState &m = members_[slot];
@@ -522,12 +582,12 @@ void Owner<Env>::tell(u32 slot, u8 flags, u32 recall) {
   if (resize_ && !resize_->ready) {
     notice.recall_from = std::max(1u, space_.leaving_from());
   }
-  m.told_death = 0;
-  if (const Quarantine *death = unacknowledged(slot)) {
-    notice.flags |= media::kNoticePeerDead;
-    notice.dead_incarnation = death->incarnation;
-    notice.dead_slot = static_cast<u16>(death->slot);
-    m.told_death = death->incarnation;
+  m.told = unacknowledged(slot);
+  if (m.told.incarnation != 0) {
+    notice.flags |= m.told.aborted == 0 ? media::kNoticePeerDead : media::kNoticeAborted;
+    notice.dead_incarnation = m.told.incarnation;
+    notice.dead_slot = static_cast<u16>(m.told.slot);
+    notice.aborted = m.told.aborted;
     m.told_ns = env_.now_ns();
   }
   const PoolOffset at = geo_.notice_at(slot, standby_);

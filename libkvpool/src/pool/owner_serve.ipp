@@ -280,10 +280,7 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
       return answer(slot, type, status, nullptr, 0);
     }
     case MessageType::kReturn:
-      returns_.emplace_back(slot, body_as<media::ReturnBody>(body).extent);
-      if (body_as<media::ReturnBody>(body).flags & media::kReturnUnreadable) {
-        look_at_devices_ = true;  // in the next round of chores
-      }
+      take_return(slot, body_as<media::ReturnBody>(body));
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
     case MessageType::kPin: {
       media::PinAnswer out{};
@@ -326,12 +323,13 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
     case MessageType::kReportEnd:
       report_end(slot);
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
-    case MessageType::kDeathAck: {
-      const auto in = body_as<media::DeathAckBody>(body);
-      for (Quarantine &q : quarantine_) {
-        if (q.slot == in.slot && q.incarnation == in.incarnation) std::erase(q.awaited, slot);
-      }
+    case MessageType::kDeathAck:
+      acknowledged(slot, body_as<media::DeathAckBody>(body));
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
+    case MessageType::kAbort: {
+      media::AbortAnswer out{};
+      const auto status = aborts(slot, body_as<media::AbortBody>(body), out);
+      return answer(slot, type, status, &out, sizeof out);
     }
     case MessageType::kResize: {
       media::ResizeAnswer out{};
@@ -383,7 +381,7 @@ void Owner<Env>::finish_batch() {
   for (const PoolOffset line : ahead_lines_) env_.memory().prefetch(line);
   ahead_lines_.clear();
   if (!returns_.empty()) {
-    for (const auto &[slot, extent] : returns_) return_extent(slot, extent);
+    for (const Returned &back : returns_) return_extent(back);
     returns_.clear();
     pen_.drain_strict();
   }

@@ -74,6 +74,7 @@ struct Publication {
   // index has no line), -EDQUOT (the quota), -ESTALE, -EINPROGRESS (in doubt at the deadline; the
   // member goes on resolving it), -EINVAL
   int result = -EINPROGRESS;
+  bool posted = false;  // else the block is in hand as before, whatever the result
   u64 version = 0;
   u32 entry = 0;
 };

@@ -505,6 +505,9 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
     if (served >= 0 && owner.wants_resize()) {
       if (int err = resize_now(owner)) served = err;
     }
+    if (served >= 0 && owner.wants_new_epoch()) {
+      if (int err = renew_epoch(owner)) served = err;
+    }
     if (served < 0) {
       ended = served;
       break;
@@ -552,6 +555,15 @@ int Context::move_area(Owner &owner) {
   events_.carry_on(owner.epoch());
   log(LogLevel::kError, address_ + ": a device is lost; metadata moved to another one; epoch " +
                             std::to_string(owner.epoch()));
+  return 0;
+}
+
+// In the serving thread. 0, or why this owner is none any more.
+int Context::renew_epoch(Owner &owner) {
+  if (const int err = owner.renew_epoch()) return err;
+  events_.carry_on(owner.epoch());
+  log(LogLevel::kInfo, address_ + ": versions of the epoch before are used up; epoch " +
+                           std::to_string(owner.epoch()));
   return 0;
 }
 

@@ -200,6 +200,7 @@ private:
   int enlarge_index(Owner &owner);
   int resize_now(Owner &owner);
   int move_area(Owner &owner);
+  int renew_epoch(Owner &owner);
   int plan_resize(const ResizeOptions &options, media::RegionTable &ret_wanted,
                   ResizeReport &report, std::string *why);
   int ask_resize(const ResizeOptions &options, ResizeReport &report, std::string *why);

@@ -23,6 +23,8 @@ int decode(Context &context, const TicketWire &wire, bool pin, Ticket &ret_ticke
   return 0;
 }
 
+constexpr const char *kReservationGone = "ticket: this reservation was published, aborted or lost";
+
 ShardTarget target_of(const Ticket &ticket) {
   return {ticket.address, ticket.payload_bytes, ticket.shards, ticket.generation,
           ticket.check_hash};
@@ -36,7 +38,7 @@ int open_reservation(Context &context, const TicketWire &wire, u32 shard, Ticket
   Reservation kept;
   if (issued_here(context.scope(), ret_ticket) &&
       !context.reservations().find(ret_ticket.slot, ret_ticket.generation, kept)) {
-    return fail(why, -EKEYEXPIRED, "ticket: this reservation was published, aborted or lost");
+    return fail(why, -EKEYEXPIRED, kReservationGone);
   }
   return 0;
 }
@@ -53,6 +55,7 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
                     " bytes cannot be cut into " + std::to_string(shards) +
                     " shards of whole lines of 64 bytes");
   }
+  auto scratch = context.scratch().take();
   std::shared_lock life(context.life());
   std::vector<pool::Block> blocks(count);  // all memory first: what is reserved has no other owner
   std::vector<TicketWire> wires(count);
@@ -79,6 +82,7 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
       return fail(why, -EMFILE, "reserve: 8192 reservations are open already");
     }
     taken.emplace_back(ticket.slot, r.nonce);
+    context.store().open_shards({r.block.address, r.payload_bytes, shards, r.nonce, 0}, *scratch);
     ticket.kind = TicketKind::kReservation;
     ticket.ns = r.ns.id;
     ticket.address = r.block.address;
@@ -88,6 +92,7 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
     ticket.check_hash = context.member().incarnation();
     encode_ticket(scope, ticket, wires[i]);
   }
+  context.store().drain_shards(*scratch);
   std::ranges::copy(wires, ret_tickets);
   return static_cast<int>(count);
 }
@@ -106,18 +111,17 @@ int shard_range(Context &context, const TicketWire &wire, u32 shard, u64 &ret_of
 }
 
 int write_shard(Context &context, const TicketWire &wire, u32 shard, const MemoryPlan &plan,
-                std::string *why) {
+                u64 deadline, std::string *why) {
   Ticket ticket;
   auto scratch = context.scratch().take();
   std::shared_lock life(context.life());
   if (int err = open_reservation(context, wire, shard, ticket, why)) return err;
   const ShardTarget target = target_of(ticket);
-  if (context.store().read_checks(target, shard, shard + 1, *scratch) == 0) {
-    return fail(why, -EALREADY, "write: shard " + std::to_string(shard) + " is done");
-  }
-  const int err = context.store().write_shard(target, shard, plan, *scratch);
+  const int err = context.store().write_shard(target, shard, plan, deadline, *scratch);
   switch (err) {
     case 0: return 0;
+    case -EALREADY: return fail(why, err, "write: shard " + std::to_string(shard) + " is done");
+    case -EKEYEXPIRED: return fail(why, err, kReservationGone);
     case -EINVAL: return fail(why, err, "write: the plan makes no sense, or its fragments overlap");
     case -ERANGE: return fail(why, err, "write: the plan leaves the block or its memory");
     case -ENOTCONN: return fail(why, err, "write: the member that reserved this block is dead");
@@ -242,7 +246,7 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
   int published = 0, tried = 0;
   for (u64 i = 0; i < count; ++i) {
     const int result = publications[i].result;
-    const bool posted = result != -EAGAIN && result != -ETIMEDOUT;
+    const bool posted = publications[i].posted;
     ret_status[i] = posted ? publish_status(result) : BlockStatus::kUntried;
     if (!posted) continue;
     ++tried;
@@ -256,6 +260,7 @@ int publish_blocks(Namespace &ns, const TicketWire *wires, u64 count, u64 deadli
 
 int abort_blocks(Namespace &ns, const TicketWire *wires, u64 count) {
   Context &context = ns.context();
+  auto scratch = context.scratch().take();
   std::shared_lock life(context.life());
   int given_back = 0;
   for (u64 i = 0; i < count; ++i) {
@@ -264,7 +269,7 @@ int abort_blocks(Namespace &ns, const TicketWire *wires, u64 count) {
     if (decode(context, wires[i], /*pin=*/false, ticket, nullptr) != 0) continue;
     if (!issued_here(context.scope(), ticket)) continue;
     if (!context.reservations().take(ticket.slot, ticket.generation, r)) continue;
-    context.member().abort(r.block);
+    context.store().abort_shared(target_of(ticket), r.block, *scratch);
     ++given_back;
   }
   return given_back;

@@ -15,7 +15,7 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
 int shard_range(Context &context, const TicketWire &wire, u32 shard, u64 &ret_offset,
                 u64 &ret_bytes, std::string *why);
 int write_shard(Context &context, const TicketWire &wire, u32 shard, const MemoryPlan &plan,
-                std::string *why);
+                u64 deadline, std::string *why);
 int shard_done(Context &context, const TicketWire &wire, u32 shard, std::string *why);
 
 // ret_status[i]; returns how many are published by this call, or -errno when nothing was done.

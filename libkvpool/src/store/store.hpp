@@ -163,17 +163,40 @@ public:
     return member_.reserve(shape.block_bytes(), count, deadline, ret_blocks);
   }
 
+  // The shards of a block are there to be written, before anybody has its ticket. The caller
+  // drains for all: drain_shards().
+  int open_shards(const ShardTarget &target, Scratch &scratch) {
+    return mark_shards(target, scratch, [&](PoolOffset at, u32 shard) {
+      member_.open_shard(at, target.nonce, shard);
+    });
+  }
+  void drain_shards(Scratch &scratch) { drain_touched(scratch); }
+
+  // Gives a block back whose ticket others may have: nobody begins to write it from now on, and it
+  // is free when those who have begun are done.
+  void abort_shared(const ShardTarget &target, const pool::Block &block, Scratch &scratch) {
+    mark_shards(target, scratch, [&](PoolOffset at, u32) { member_.close_shard(at); });
+    drain_touched(scratch);
+    member_.abort_shared(block);
+  }
+
   // Writes what `plan` has of one shard, with its checks, so that it is on the medium on return.
-  // 0; -EINVAL, -ERANGE (the plan); -ENOTCONN (this member, or the one that reserved, is dead).
-  int write_shard(const ShardTarget &target, u32 shard, const MemoryPlan &plan, Scratch &scratch) {
+  // 0; -EINVAL, -ERANGE (the plan); -ENOTCONN (this member, or the one that reserved, is dead);
+  // -EALREADY (done); -EKEYEXPIRED (published or aborted); -ETIMEDOUT.
+  int write_shard(const ShardTarget &target, u32 shard, const MemoryPlan &plan, u64 deadline,
+                  Scratch &scratch) {
     BlockLayout layout;
     if (int err =
             open_layout(layout, target.address, target.payload_bytes, target.shards, scratch)) {
       return err;
     }
-    if (const int dead = member_.begin_shard_write(target.reserver)) return dead;
-    const int err = write_part(layout, shard, target.nonce, plan, scratch, /*strict=*/true);
-    member_.end_shard_write();
+    u64 writer = 0;
+    if (const int err = member_.begin_shard_write(target.reserver, deadline, writer)) return err;
+    int err = may_write(layout, target, shard, scratch);
+    if (err == 0) {
+      err = write_part(layout, shard, target.nonce, plan, scratch, /*strict=*/true, deadline);
+    }
+    member_.end_shard_write(writer);
     return err;
   }
 
@@ -216,6 +239,32 @@ public:
 
 private:
   auto &mem() { return env_.memory(); }
+
+  template <class Mark>
+  int mark_shards(const ShardTarget &target, Scratch &scratch, Mark &&mark) {
+    BlockLayout layout;
+    if (int err =
+            open_layout(layout, target.address, target.payload_bytes, target.shards, scratch)) {
+      return err;
+    }
+    for (u32 s = 0; s < target.shards; ++s) {
+      const PoolOffset at = layout.check_line(layout.shape().first_segment(s));
+      mark(at, s);
+      scratch.touch(at);
+    }
+    return 0;
+  }
+
+  // proto 8: asked after begin_shard_write(), by what the medium has then.
+  int may_write(const BlockLayout &layout, const ShardTarget &target, u32 shard,
+                Scratch &scratch) {
+    const u64 first = layout.shape().first_segment(shard);
+    const u64 end = first + layout.shape().shard_segments(shard);
+    const int err = load_checks(layout, first, end, &target.nonce, scratch);
+    if (err == 0) return -EALREADY;
+    if (err != -EINPROGRESS) return err;
+    return member_.shard_is_open(layout.check_line(first), target.nonce) ? 0 : -EKEYEXPIRED;
+  }
 
   bool interrupted(const GetOptions &o) {
     return (o.cancelled && o.cancelled->load(std::memory_order_relaxed)) ||
@@ -342,6 +391,12 @@ private:
   void finish_put(PutBlock &block, const pool::Publication &p, int err) {
     block.version = p.version;
     block.error = p.result;
+    if (!p.posted) {  // the block is in hand as before
+      if (p.result == -EINPROGRESS) block.error = err;
+      member_.abort(p.block);
+      block.status = BlockStatus::kUntried;
+      return;
+    }
     switch (p.result) {
       case 0: block.status = BlockStatus::kOk; break;
       case -EEXIST: block.status = BlockStatus::kExists; block.error = 0; break;
@@ -352,12 +407,6 @@ private:
       case -EPERM: block.status = BlockStatus::kBypassed; break;
       case -EBUSY: no_place(block); break;
       case -EINPROGRESS: block.status = BlockStatus::kDoubt; break;
-      case -EAGAIN:
-      case -ECANCELED:
-      case -ETIMEDOUT:  // never posted: the block is still in hand
-        member_.abort(p.block);
-        block.status = BlockStatus::kUntried;
-        break;
       default: block.status = BlockStatus::kStale; break;
     }
     const bool died = err == -ESTALE && p.result == -ESTALE;
@@ -382,7 +431,7 @@ private:
   // checks on the medium on return, since another member decides by them. Else the caller drains
   // for all.
   int write_part(const BlockLayout &layout, u32 shard, u64 nonce, const MemoryPlan &plan,
-                 Scratch &scratch, bool strict) {
+                 Scratch &scratch, bool strict, u64 deadline = ~u64{0}) {
     if (int err = scratch.plan.prepare(plan.runs, plan.memories, layout.payload_bytes(),
                                        transfer::Direction::kWrite)) {
       return err;
@@ -394,8 +443,15 @@ private:
     // proto 6: a writer checks its expiry before each chunk.
     const int err = transfer::gather_write(mem(), layout.pieces(), scratch.plan, range,
                                            scratch.checks.data() + first,
-                                           [this] { return member_.alive(); });
+                                           [&] {
+                                             const u64 now = env_.now_ns();
+                                             return member_.alive() && now < deadline;
+                                           });
     note_touched(layout, scratch);
+    if (err == -ECANCELED && member_.alive()) {
+      drain_touched(scratch);  // nothing comes after the call
+      return -ETIMEDOUT;
+    }
     if (err) return err == -ECANCELED ? -ESTALE : err;
     if (strict && drain_touched(scratch) != 0) return -EIO;
     for (u64 s = first; s < first + count; ++s) {
