@@ -15,7 +15,7 @@ import jsonschema
 SOURCE = Path(os.environ.get("KVPOOL_SOURCE_DIR", Path(__file__).resolve().parents[2]))
 KVPOOL = Path(os.environ.get("KVPOOL_BIN", SOURCE / "build" / "bin")) / "kvpool"
 SANITIZED = bool(os.environ.get("KVPOOL_SANITIZE"))
-SECONDS = 120
+SECONDS = 300
 
 
 def run(*words, data=None, env=None, timeout=SECONDS):
