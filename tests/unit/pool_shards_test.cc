@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows: a block that was aborted is nobody's while somebody still writes a shard of it, and who
-// writes shards holds up nobody but those who wait for just that. How: members of one group, as
-// threads over one store in anonymous memory; a shard is "written" between begin and end.
+// writes shards holds up nobody but those who wait for just that.
+// How: members of one group, as threads over one store in anonymous memory; a shard is "written"
+// between begin and end.
 #include "pool_fixture.hpp"
 
 using namespace kvpool;

@@ -48,8 +48,9 @@ int hold_memory(kvpool_op &op, std::string *why) {
 int run_batch(kvpool_op &op, u64 deadline, const std::atomic<bool> &cancelled) {
   return run(op.ctx, [&](std::string *why) {
     const size_t n = op.blocks.size();
-    return op.is_put ? put_blocks(&op.ns, op.blocks.data(), n, deadline, &cancelled, op.status, why)
-                     : get_blocks(&op.ns, op.blocks.data(), n, deadline, &cancelled, op.status, why);
+    return op.is_put
+               ? put_blocks(&op.ns, op.blocks.data(), n, deadline, &cancelled, op.status, why)
+               : get_blocks(&op.ns, op.blocks.data(), n, deadline, &cancelled, op.status, why);
   });
 }
 

@@ -156,7 +156,7 @@ void Member<Env>::end_shard_write(u64 writer) {
   settle_aborts();
 }
 
-// ---- shards that are open, and blocks that are aborted --------------------------------------------
+// ---- shards that are open, and blocks that are aborted ------------------------------------------
 
 // The first check line of each shard says whether it may be begun. Between reserve and the first
 // store to it the reserver is its writer; drained strictly before anybody has a ticket.
