@@ -152,7 +152,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kNsWithoutSpare, "ns-without-spare", "8",
      "a line of the namespace table has a spare", "crash:clear@11"},
     {pool::Mutant::kNsBeforeSpare, "ns-before-spare", "8",
-     "the spare line is on the medium before the line is touched", "crash:clear@26"},
+     "the spare line is on the medium before the line is touched", "crash:clear@5"},
     {pool::Mutant::kGrantIgnoresEntries, "grant-ignores-entries", "8",
      "a block that an entry refers to is not free", "pressure,reuse"},
     {pool::Mutant::kReclaimUntainted, "reclaim-untainted", "8", "reclaimed by time means tainted",

@@ -440,7 +440,8 @@ int Rig::clear(Actor &actor) {
 int Rig::announce(Actor &actor, u64 key) {
   sim_.note("op pending", key);
   const pool::Key wanted = key_of(key, actor.ns.epoch);
-  const int err = actor.member->pending(actor.ns, wanted, 1'000);
+  const u32 ms = sim_.rng().chance(500) ? 5 : 1'000;
+  const int err = actor.member->pending(actor.ns, wanted, ms);
   if (err == 0 && sim_.rng().chance(500)) {
     actor.env->sleep_ns(sim_.rng().below(1'000'000));
     return put(actor, key);

@@ -200,3 +200,42 @@ Test(pool_handover, put_without_a_version_left_is_full, .timeout = 30) {
   stop = true;
   serving.join();
 }
+
+namespace {
+
+bool is_pending(LiveMember &member, pool::NsRef ns, u64 key, u64 ms) {
+  const pool::Hit hit = look(member, ns, key);
+  return hit.presence == pool::Presence::kPending && hit.pending_ms == ms;
+}
+
+}  // namespace
+
+// Guards: PENDING ended with its member alone.
+Test(pool_handover, pending_ends_with_the_duration_announced, .timeout = 30) {
+  TestStore store(lease_of(4000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), b(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 9), 0);  // it speaks to the owner
+  cr_assert_eq(a->pending(ns, make_key(1), 300), 0);
+  cr_assert_eq(a->pending(ns, make_key(2), 60'000), 0);
+  cr_assert_eq(a->pending(ns, make_key(3), 300), 0);
+  cr_assert(within_ms(200, [&] { return is_pending(b, ns, 3, 300); }));
+  cr_assert_eq(a->pending(ns, make_key(3), 60'000), 0);  // it takes longer
+  wait_ms(100);
+  cr_expect(is_pending(b, ns, 1, 300));
+  cr_expect(within_ms(1000, [&] {
+    return look(b, ns, 1).presence == pool::Presence::kMiss;
+  }));
+  wait_ms(300);
+  cr_expect(is_pending(b, ns, 2, 60'000));
+  cr_expect(is_pending(b, ns, 3, 60'000), "announced again");
+  cr_assert_eq(a->pending(ns, make_key(1), 500), 0, "it may be announced again");
+  cr_assert(within_ms(200, [&] { return is_pending(b, ns, 1, 500); }));
+  owner->stop();
+  ServingOwner next(store, 4, 1);
+  cr_expect(is_pending(b, ns, 2, 60'000), "another owner knows it");
+  cr_expect(within_ms(1500, [&] {
+    return look(b, ns, 1).presence == pool::Presence::kMiss;
+  }), "and ends it");
+}

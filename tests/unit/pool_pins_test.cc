@@ -184,7 +184,8 @@ Test(pool_pins, a_report_replaces_the_one_before, .timeout = 30) {
     });
     cr_assert(next.serve_until([&] { return report.over(); }));
   }
-  cr_expect_eq(next.owner.pinned(), 1u);
+  // The report goes on where it was cut short; that it named what was given back is told after it.
+  cr_expect(next.serve_until([&] { return next.owner.pinned() == 1; }));
   {
     Beside rest([&] { holder.member.unpin(kept); });
     cr_assert(next.serve_until([&] { return next.owner.pinned() == 0; }));

@@ -91,6 +91,10 @@ struct kvpool_hit {
   uint32_t state;   /* enum kvpool_state */
   uint32_t shards;  /* it was written in */
   uint64_t opaque[3]; /* saves kvpool_get_blocks() a second lookup; of another store: ignored */
+  /* PENDING: the duration that was announced: within so long the block is published or the state
+     ends, counted anew when the owner changes */
+  uint32_t pending_ms;
+  uint32_t reserved;
 };
 
 enum kvpool_state {
@@ -565,8 +569,9 @@ KVPOOL_API int kvpool_touch(struct kvpool_ns *ns, const struct kvpool_hit *hits,
 
 /*
  * Announces that this member computes `n` blocks and wants to publish them within duration_ms (0:
- * withdraws). Lookups then say PENDING. Posted without waiting for the owner. Returns how many were
- * posted.
+ * withdraws). Lookups then say PENDING, until the block is published, the duration is over or this
+ * member is gone; announcing it again, before that, begins the duration anew. Posted without
+ * waiting for the owner. Returns how many were posted.
  */
 KVPOOL_API int kvpool_pending(struct kvpool_ns *ns, const struct kvpool_key *keys, size_t n,
                               uint32_t duration_ms);

@@ -261,6 +261,7 @@ inline void write_hit(const pool::Hit &hit, bool known, u16 life_tag, kvpool_hit
   if (!known) return;
   ret.state = found ? KVPOOL_STATE_HIT : pending ? KVPOOL_STATE_PENDING : KVPOOL_STATE_MISS;
   if (found || pending) ret.entry = hit.entry;
+  if (pending) ret.pending_ms = static_cast<uint32_t>(hit.pending_ms);
   if (!found) return;
   ret.version = hit.version;
   ret.bytes = hit.payload_bytes;

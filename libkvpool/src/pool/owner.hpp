@@ -163,6 +163,10 @@ private:
     bool tainted = false;
     u16 mark = 0;
   };
+  struct Announced {
+    u32 entry;
+    u64 until_ns;  // by this owner's clock; anew from its activation on
+  };
   struct Grace {
     u64 due_ns;
     u32 entry;
@@ -248,6 +252,12 @@ private:
   media::MessageStatus pin_entry(u32 slot, u32 entry, u64 ttl_ms, media::PinAnswer &ret);
   void unpin(u32 slot, const media::UnpinBody &body);
   void drop_pendings(u32 ns);
+  bool announced_by(u32 number, u32 slot) const;
+  void begin_pending(u32 number);
+  void forget_pending(u32 number) {
+    std::erase_if(pendings_, [number](const Announced &a) { return a.entry == number; });
+  }
+  void end_pendings();
   media::MessageStatus ns_open(const media::NsOpenBody &body, media::NsAnswer &ret);
   media::MessageStatus ns_control(u32 slot, const media::NsControlBody &body,
                                   media::NsAnswer &ret);
@@ -374,7 +384,8 @@ private:
   std::deque<Grace> grace_;          // in order of due_ns
   std::vector<Grace> grace_pinned_;  // over, but pinned
   std::unordered_map<u32, std::vector<PinHold>> pins_;  // by entry
-  std::vector<u32> pendings_;              // PENDING entries
+  std::vector<Announced> pendings_;        // PENDING entries
+  u64 pendings_due_ns_ = kNever;           // when the first of them ends
   std::vector<PoolOffset> poll_lines_;     // of the wave being made
   std::vector<PoolOffset> ahead_lines_;    // of the next wave, flushed with the drain of this one
   std::vector<Response> responses_;

@@ -199,7 +199,7 @@ media::MessageStatus Owner<Env>::revive(u32 number, media::PublishAnswer &ret) {
 template <PoolEnv Env>
 u32 Owner<Env>::free_line(const IndexMirror::Found &found) {
   if (found.visible != kNoEntry) {
-    std::erase(pendings_, found.visible);
+    forget_pending(found.visible);
     return found.visible;
   }
   if (found.free_first != kNoEntry) return found.free_first;
@@ -208,7 +208,7 @@ u32 Owner<Env>::free_line(const IndexMirror::Found &found) {
     for (u32 i = 0; i < media::kGroupLines; ++i) {
       const u32 n = static_cast<u32>(group * media::kGroupLines + i);
       if (index_.entry(n).entry_state() != media::EntryState::kPending) continue;
-      std::erase(pendings_, n);
+      forget_pending(n);
       ++stats_.displaced_pending;
       return n;
     }
@@ -433,12 +433,21 @@ media::MessageStatus Owner<Env>::pending(u32 slot, const media::PendingBody &bod
     if (index_.entry(found.visible).entry_state() != media::EntryState::kPending) {
       return MessageStatus::kExists;
     }
-    std::erase(pendings_, found.visible);
+    forget_pending(found.visible);
     clear_entry(found.visible);
     return MessageStatus::kOk;
   }
   if (!has_ns(body.ns)) return MessageStatus::kStale;
   if (ns_[body.ns].flags & media::kNsBypass) return MessageStatus::kBypassed;
+  const u64 said = u64{slot} | u64{body.duration_ms} << 16;
+  if (found.visible != kNoEntry && announced_by(found.visible, slot)) {  // it needs longer
+    media::Entry &e = index_.entry(found.visible);
+    e.check_hash = said;
+    pen_.write_entry(found.visible, e);
+    forget_pending(found.visible);
+    begin_pending(found.visible);
+    return MessageStatus::kOk;
+  }
   if (found.visible != kNoEntry || found.draining != kNoEntry) return MessageStatus::kExists;
   u32 number = found.free_first != kNoEntry ? found.free_first : found.free_second;
   if (number == kNoEntry) return MessageStatus::kFull;
@@ -448,13 +457,44 @@ media::MessageStatus Owner<Env>::pending(u32 slot, const media::PendingBody &bod
   e = media::Entry{};
   std::memcpy(e.key, body.key, sizeof e.key);
   e.version = members_[slot].incarnation;
-  e.check_hash = u64{slot} | u64{body.duration_ms} << 16;
+  e.check_hash = said;
   e.state = static_cast<u8>(static_cast<u8>(media::EntryState::kPending) | spill);
   e.ns = body.ns;
   index_.retag(number);
   pen_.write_entry(number, e);
-  pendings_.push_back(number);
+  begin_pending(number);
   return MessageStatus::kOk;
+}
+
+template <PoolEnv Env>
+bool Owner<Env>::announced_by(u32 number, u32 slot) const {
+  const media::Entry &e = index_.entry(number);
+  return e.entry_state() == media::EntryState::kPending && e.version == members_[slot].incarnation;
+}
+
+// From now on, for the duration that the entry says; the medium holds no times.
+template <PoolEnv Env>
+void Owner<Env>::begin_pending(u32 number) {
+  const u64 until = env_.now_ns() + (index_.entry(number).check_hash >> 16) * kMs;
+  pendings_.push_back({number, until});
+  pendings_due_ns_ = std::min(pendings_due_ns_, until);
+}
+
+template <PoolEnv Env>
+void Owner<Env>::end_pendings() {
+  const u64 now = env_.now_ns();
+  if (now < pendings_due_ns_) return;
+  pendings_due_ns_ = kNever;
+  std::erase_if(pendings_, [&](const Announced &a) {
+    const bool over = a.until_ns <= now;
+    if (over) {
+      env_.mark("pending_ends_by_time");
+      clear_entry(a.entry);
+    } else {
+      pendings_due_ns_ = std::min(pendings_due_ns_, a.until_ns);
+    }
+    return over;
+  });
 }
 
 template <PoolEnv Env>
@@ -615,9 +655,9 @@ media::MessageStatus Owner<Env>::ns_control(u32 slot, const media::NsControlBody
 // What was announced in a namespace goes with its keys, before its line says so.
 template <PoolEnv Env>
 void Owner<Env>::drop_pendings(u32 ns) {
-  const auto gone = std::erase_if(pendings_, [&](u32 n) {
-    if (index_.entry(n).ns != ns) return false;
-    clear_entry(n);
+  const auto gone = std::erase_if(pendings_, [&](const Announced &a) {
+    if (index_.entry(a.entry).ns != ns) return false;
+    clear_entry(a.entry);
     return true;
   });
   if (gone > 0) pen_.drain_strict();

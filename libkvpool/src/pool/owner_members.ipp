@@ -22,7 +22,8 @@ void Owner<Env>::first_members() {
   last_watch_ns_ = env_.now_ns();
   watch_members();
   know_the_dead(before);
-  std::erase_if(pendings_, [&](u32 n) {  // announced by somebody who is gone
+  std::erase_if(pendings_, [&](const Announced &a) {  // by somebody who is gone
+    const u32 n = a.entry;
     const media::Entry e = index_.entry(n);
     const u32 slot = static_cast<u32>(e.check_hash & 0xFFFF);
     const bool there = slot < members_.size() && members_[slot].life == Life::kLive &&
@@ -33,6 +34,8 @@ void Owner<Env>::first_members() {
     }
     return !there;
   });
+  pendings_due_ns_ = kNever;
+  for (Announced &a : std::exchange(pendings_, {})) begin_pending(a.entry);
   // Holders whose member is not there any more, and extents of a former life or an unreadable
   // record.
   for (u32 slot = 0; slot < members_.size(); ++slot) {
@@ -276,7 +279,7 @@ void Owner<Env>::bury(u32 slot, bool quiet) {
   std::erase_if(aborts_, [slot](const Aborts &a) { return a.slot == slot; });
   end_pins_of_dead(m);
   for (u32 i = 0; i < pendings_.size() && !env_.mutant(Mutant::kPendingOutlives);) {
-    const u32 n = pendings_[i];
+    const u32 n = pendings_[i].entry;
     if (index_.entry(n).version != m.incarnation) {
       ++i;
       continue;

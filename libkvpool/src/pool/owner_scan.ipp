@@ -310,7 +310,7 @@ public:
       owner_.grace_.push_back(g);
       owner_.grace_bytes_ += owner_.entry_bytes(owner_.index_.entry(g.entry));
     }
-    owner_.pendings_.insert(owner_.pendings_.end(), pendings_.begin(), pendings_.end());
+    for (u32 number : pendings_) owner_.pendings_.push_back({number, kNever});
     owner_.base_version_ = std::max(owner_.base_version_, version_);
     owner_.stats_.unreadable_entries += unreadable_;
   }
@@ -630,7 +630,7 @@ void Owner<Env>::hide_twin(u32 a, u32 b) {
   const u32 n = pending || (of_b != media::EntryState::kPending && older) ? a : b;
   media::Entry &e = index_.entry(n);
   if (e.entry_state() == media::EntryState::kPending) {
-    std::erase(pendings_, n);
+    forget_pending(n);
     return clear_entry(n);
   }
   if (index_.linked(n)) {

@@ -46,6 +46,7 @@ int Owner<Env>::step() {
     }
     if (area_lost()) return 0;  // nothing is decided before it is moved
     run_graces();
+    end_pendings();
     run_quarantines();
     watch_taints();
     keep_free_ahead();
