@@ -360,8 +360,8 @@ Test(api_data, records_of_lookups_are_bound_too, .timeout = 60) {
   nothing("removed", KVPOOL_STATUS_MISS);
 }
 
-// Guards: a removal between whose look and request another cleared the namespace said that the lease
-// was lost, and left it there.
+// Guards: a removal between whose look and request another cleared the namespace said that the
+// lease was lost, and left it there.
 Test(api_data, remove_beside_clears, .timeout = 60) {
   Pool pool("removal");
   Ctx ctx(pool), other(pool, false);
