@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool check: the verifier, and single lines in words.
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <vector>
@@ -47,8 +48,18 @@ public:
                     {"text", media::finding_text(finding.finding)},
                     {"at", place_text(finding.at)},
                     {"detail", finding.detail}});
+    if (media::finding_severity(finding.finding) != media::Severity::kDamage) return;
+    remedy = std::max(remedy, media::finding_remedy(finding.finding));
+    if (superblock.empty() && finding.finding == media::Finding::kSuperblock) {
+      superblock = finding.detail;
+    }
+    if (media::finding_remedy(finding.finding) == media::Remedy::kRemove && block.empty()) {
+      block = finding.detail;
+    }
   }
   Json list = Json::array();
+  media::Remedy remedy = media::Remedy::kItself;  // that all the damage together needs
+  std::string superblock, block;                  // details of the first of these
 };
 
 Json report_json(const media::VerifyReport &report) {
@@ -236,11 +247,6 @@ void print_findings(const std::string &address, const Json &findings,
 }
 
 // Findings about one block's bytes: it goes, and the store is whole again.
-bool of_a_block(const std::string &name) {
-  return name == "payload" || name == "check-line" || name == "check-field" ||
-         name == "check-table";
-}
-
 int verify(const Args &args, media::LineReader &lines, ListSink &ret_findings,
            media::VerifyReport &ret_report) {
   ret_findings.list = Json::array();
@@ -253,21 +259,22 @@ int verify(const Args &args, media::LineReader &lines, ListSink &ret_findings,
   return result;
 }
 
-// The way on for what was found. Repair writes what has a second copy; a block has none.
-std::string way_on(const std::string &address, const Json &findings) {
-  unsigned long long number = 0;
-  bool blocks = false;
-  for (const Json &finding : findings) {
-    if (finding["severity"].get<std::string>() != "damage") continue;
-    const auto name = finding["name"].get<std::string>();
-    if (name == "superblock") return unusable_hint(address, finding["detail"].get<std::string>());
-    if (!of_a_block(name)) {
-      return "kvpool repair " + address + "; what it cannot mend goes with kvpool format " +
-             address + " --yes";
-    }
-    if (!blocks) std::sscanf(finding["detail"].get<std::string>().c_str(), "entry %llu", &number);
-    blocks = true;
+// The way on for what was found.
+std::string way_on(const std::string &address, const ListSink &found) {
+  if (!found.superblock.empty()) return unusable_hint(address, found.superblock);
+  switch (found.remedy) {
+    case media::Remedy::kFormat:
+      return "nothing has a second copy of it: kvpool format " + address +
+             " --yes makes a new store, and its blocks are lost";
+    case media::Remedy::kRepair: return "kvpool repair " + address;
+    case media::Remedy::kServe:
+      return "kvpool serve " + address + ": the next owner mends it, or drops what it cannot read";
+    case media::Remedy::kItself:
+      return "whoever uses it next writes it anew: kvpool serve " + address;
+    case media::Remedy::kRemove: break;
   }
+  unsigned long long number = 0;
+  std::sscanf(found.block.c_str(), "entry %llu", &number);
   StoreView view(address);
   std::string removal = "kvpool rm KEY";
   view.for_each_entry([&](const EntryView &at) {
@@ -317,7 +324,7 @@ int cmd_check(const Args &args) {
   if (damaged) {
     fail(kExitDamaged, address,
          fmt::format("damaged, {} findings", report.count(media::Severity::kDamage)),
-         way_on(address, sink.list));
+         way_on(address, sink));
   }
   return kExitFine;
 }

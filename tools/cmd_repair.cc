@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool repair: restores what has a second copy. Works under the store's format lock, so that
 // nobody formats or takes over meanwhile, and only while nobody is attached.
+#include <algorithm>
 #include <cerrno>
 
 #include <fmt/format.h>
@@ -28,8 +29,11 @@ public:
     list.push_back({{"name", media::finding_name(finding.finding)},
                     {"text", media::finding_text(finding.finding)},
                     {"severity", media::severity_name(media::finding_severity(finding.finding))}});
+    if (media::finding_severity(finding.finding) != media::Severity::kDamage) return;
+    remedy = std::max(remedy, media::finding_remedy(finding.finding));
   }
   Json list = Json::array();
+  media::Remedy remedy = media::Remedy::kItself;
 };
 
 bool same_claim(const media::ClaimLine &a, const media::ClaimLine &b) {
@@ -151,9 +155,11 @@ int cmd_repair(const Args &args) {
     }
   }
   if (damaged) {
+    const bool serves = left.remedy <= media::Remedy::kServe;
     fail(kExitDamaged, address, "damage is left that has no second copy",
-         "the next owner drops entries it cannot read; kvpool format " + address +
-             " --yes makes a new store");
+         serves ? "kvpool serve " + address +
+                      ": the next owner mends it, or drops what it cannot read"
+                : "kvpool format " + address + " --yes makes a new store");
   }
   if (mends.empty()) {
     fail(kExitNothing, address, "there is nothing to mend",

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cli import KVPOOL, SOURCE, Case, flip, main, run  # noqa: E402
+from cli import KVPOOL, SOURCE, Case, flip, main, run, wait_until  # noqa: E402
 
 sys.path.insert(0, str(SOURCE / "tests" / "golden"))
 from read_image import crc, word  # noqa: E402
@@ -61,6 +61,29 @@ class Words(Case):
             self.assertEqual(done.returncode, 1, done.out + done.err)
             self.assertIn(f"{name}: '{value}' is none of", done.out)
             self.assertIn("can be read", done.out)
+
+    def test_hints_name_what_helps(self):
+        store = self.make()
+        path = self.folder / "pool"
+        owner = self.serve(store)
+        self.good("put", "a", "--pool", store, data=b"a")
+        self.good("put", "b", "--pool", store, data=b"b" * 200_000)
+        owner.terminate()
+        owner.wait(timeout=20)
+
+        def line(what):
+            return self.json("check", store, "--decode", what, schema="check.line")["data"]
+        entry = next(b["entry"] for b in self.json("ls", store)["data"]["blocks"] if b["bytes"] > 100_000)
+        address = re.search(r"pool address 0x([0-9a-f]+)", line(f"entry:{entry}")["text"])
+        extent = int(address[1], 16) // (2 << 20)
+        flip(path, int(line(f"extent:{extent}")["at"].split(":")[1]) + extent % 8 * 8)
+        for command in ("check", "repair"):
+            self.bad(command, store, code=4, says=f"kvpool serve {store}: the next owner mends it")
+        self.serve(store)
+        self.assertTrue(wait_until(lambda: self.json("stat", store)["data"]["owned"]))
+        for key in "ab":
+            self.good("get", key, "--pool", store)
+        self.good("check", store)
 
     def test_what_is_no_store(self):
         for size in (1, 8, 100, 300_000, (2 << 20) - 1):

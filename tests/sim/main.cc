@@ -82,6 +82,7 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "run_word_reported",
                                            "run_word_restored",
                                            "scan_ns_from_spare",
+                                           "scan_entry_refused",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

@@ -264,7 +264,9 @@ std::vector<Damage> entry_damages() {
       {F::kEntryClass,
        [](Image &i) { edit_map(i, 2, [](MapRecord &r) { r.size_class = kClassNone; }); }},
       {F::kEntryHolder,
-       [](Image &i) { edit_map(i, 1, [](MapRecord &r) { r.holder = kHolderFormer; }); }},
+       [](Image &i) {
+         edit_map(i, 1, [](MapRecord &r) { r = {kHolderFormer, 0, kClassNone, 0, 0}; });
+       }},
       {F::kEntryOverlap, lie_on_entry_1},
       {F::kEntryNamespace, [](Image &i) { edit_entry(i, 1, [](u64, Entry &e) { e.ns = 2; }); }},
       {F::kEntryNamespace, [](Image &i) { edit_entry(i, 5, [](u64, Entry &e) { e.ns = 0; }); }},

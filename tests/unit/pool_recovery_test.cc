@@ -311,6 +311,51 @@ Test(pool_recovery, unreadable_word_of_a_published_run_loses_nothing, .timeout =
   }
 }
 
+// Guards: the blocks of an extent were dropped for the one word of the map that names it.
+// How: blocks of one class, a few of them removed, or one that has the extent alone.
+Test(pool_recovery, unreadable_word_of_an_extent_loses_no_block, .timeout = 60) {
+  for (const u64 bytes : {u64{100'032}, u64{1'900'032}}) {
+    TestStore store(lease_of(400));
+    auto owner = std::make_unique<ServingOwner>(store, 1);
+    LiveMember a(store, 2);
+    const pool::NsRef ns = open_ns(a);
+    std::vector<u64> there;
+    pool::Publication p;
+    cr_assert_eq(put_block(a, ns, 0, bytes, &p), 0);
+    const u32 extent = p.block.extent;
+    const u64 most = bytes > 1'000'000 ? 1 : 8;
+    there.push_back(0);
+    for (u64 k = 1; k < most; ++k) {
+      cr_assert_eq(put_block(a, ns, k, bytes, &p), 0);
+      if (p.block.extent == extent) there.push_back(k);
+    }
+    if (there.size() > 2) {
+      cr_assert_eq(a->remove(make_key(there[1]), 0, a.in(1000)), 0);
+      there.erase(there.begin() + 1);
+    }
+    const pool::Hit before = look(a, ns, 0);
+    wait_ms(100);  // the grace of what was removed is over
+    owner->stop();
+    spoil_word(store, a, extent);
+    ServingOwner next(store, 4);
+    cr_assert_eq(next->stats().unreadable_map_words, 1u);
+    const auto whole = [&](const char *when) {
+      for (u64 k : there) {
+        cr_expect(look(a, ns, k).presence == pool::Presence::kHit, "%s: block %lu", when, k);
+      }
+      cr_expect_eq(look(a, ns, 0).version, before.version);
+      cr_expect_eq(look(a, ns, 0).address, before.address);
+      cr_expect_not(next->space().is_free(extent));
+    };
+    whole("after the take-over");
+    cr_expect_not(next->space().owner_held(extent), "a member may still write there");
+    cr_assert(within_ms(3000, [&] { return next->space().owner_held(extent); }));
+    whole("after the quarantine");
+    for (u64 k : there) cr_expect_eq(a->remove(make_key(k), 0, a.in(1000)), 0);
+    cr_expect(within_ms(3000, [&] { return next->space().is_free(extent); }));
+  }
+}
+
 // One that is in a member's hand stays there whatever time passes, and comes back with it.
 Test(pool_recovery, unreadable_word_of_a_run_in_hand_waits_for_its_member, .timeout = 60) {
   for (u32 unreadable : {0u, 2u, 3u}) {

@@ -23,9 +23,11 @@ struct FindingInfo {
   const char *name;
   const char *text;
   Severity severity;
+  Remedy remedy;
 };
 constexpr FindingInfo kFindingInfo[] = {
-#define FINDING(name, printed, severity, text) {printed, text, Severity::k##severity},
+#define FINDING(name, printed, severity, remedy, text) \
+  {printed, text, Severity::k##severity, Remedy::k##remedy},
 #include "media/findings.def"
 #undef FINDING
 };
@@ -576,7 +578,8 @@ void Verifier::entry_place(u64 number, const Entry &e, const BlockShape &shape) 
     for (u64 i = 0; i < extents; ++i) refresh_record(static_cast<u32>(extent + i));
   }
   const MapRecord &record = map_[extent];
-  if (record.holder == kHolderFormer) {
+  // With a class: its word could not be read, and the entries that lie there stay (proto 14).
+  if (record.holder == kHolderFormer && record.size_class == kClassNone) {
     found(Finding::kEntryHolder, at, "entry %llu: extent %u", n, extent);
   }
   if (!fits_class(e, shape, extent)) {
@@ -744,6 +747,9 @@ const char *finding_name(Finding finding) { return kFindingInfo[static_cast<u32>
 const char *finding_text(Finding finding) { return kFindingInfo[static_cast<u32>(finding)].text; }
 Severity finding_severity(Finding finding) {
   return kFindingInfo[static_cast<u32>(finding)].severity;
+}
+Remedy finding_remedy(Finding finding) {
+  return kFindingInfo[static_cast<u32>(finding)].remedy;
 }
 const char *severity_name(Severity severity) {
   switch (severity) {

@@ -12,13 +12,17 @@ namespace kvpool::media {
 
 enum class Severity : u8 { kNote, kWarning, kDamage };
 
+// What helps, from the least on: nothing is needed; the damaged block is removed; the next owner
+// mends or drops it; `kvpool repair` has a second copy; nothing does, but a new store.
+enum class Remedy : u8 { kItself, kRemove, kServe, kRepair, kFormat };
+
 enum class Finding : u8 {
-#define FINDING(name, printed, severity, text) k##name,
+#define FINDING(name, printed, severity, remedy, text) k##name,
 #include "media/findings.def"
 #undef FINDING
 };
 inline constexpr u32 kFindingCount = 0
-#define FINDING(name, printed, severity, text) +1
+#define FINDING(name, printed, severity, remedy, text) +1
 #include "media/findings.def"
 #undef FINDING
     ;
@@ -26,6 +30,7 @@ inline constexpr u32 kFindingCount = 0
 const char *finding_name(Finding finding);
 const char *finding_text(Finding finding);
 Severity finding_severity(Finding finding);
+Remedy finding_remedy(Finding finding);
 const char *severity_name(Severity severity);
 
 struct FindingAt {

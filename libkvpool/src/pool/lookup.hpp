@@ -64,6 +64,9 @@ public:
       flush_groups(mem, entry, n, 1);
     }
     mem.end_wave();
+    if (count > 0 && of_session(session, hits[0])) {
+      mem.prefetch(geo_.ns_line(session.area, hits[0].ns));
+    }
     for (u32 i = 0; i < n; ++i) mem.prefetch_far(entry[i]);  // else one waits for another
     const ClaimView view = claims_.decode();
     if (!env_.mutant(Mutant::kValidateWithoutClaims)) {

@@ -209,6 +209,7 @@ private:
   void hide_twin(u32 a, u32 b);
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
+  void classify_unread(PoolOffset base, u32 base_epoch, u64 entries);
   bool unread(u32 extent) const;
   bool in_unread_run(u32 extent, const media::MapRecord *before, u32 first,
                      media::MapRecord &ret) const;

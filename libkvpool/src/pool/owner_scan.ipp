@@ -36,6 +36,7 @@ int Owner<Env>::scan(const ClaimView &base, u64 index_groups, bool in_parts) {
                [this] { renew_while_scanning(); });
   scan_map(area, epoch);
   repair_runs();
+  classify_unread(area, epoch, base.active.index_groups * media::kGroupLines);
   if (index_groups != base.active.index_groups) {
     return scan_into_larger(area, epoch, base.active.index_groups);
   }
@@ -242,6 +243,53 @@ bool Owner<Env>::in_unread_run(u32 x, const media::MapRecord *before, u32 first,
 // After the entries were scanned. A run that the owner holds is no longer than its block needs:
 // what was taken for a part of it waits like any extent whose word could not be read. One without a
 // block, whose entry was lost, is free.
+// proto 14: a word that cannot be read does not say what its extent is cut into. The entries that
+// lie there do, and stay; what none of them names waits in quarantine. Where two of them contradict
+// each other, or need more than the one extent, nothing is believed.
+template <PoolEnv Env>
+void Owner<Env>::classify_unread(PoolOffset base, u32 base_epoch, u64 entries) {
+  const auto open = [this](u32 x) {
+    const media::MapRecord &r = space_.at(x).record;
+    return unread(x) && r.holder == media::kHolderFormer && r.size_class == media::kClassNone;
+  };
+  if (std::none_of(unread_.begin(), unread_.end(), open)) return;
+  const u64 extent_bytes = space_.regions().extent_bytes();
+  std::unordered_map<u32, u8> found;
+  std::vector<Line> lines(kScanWindow);
+  const auto good = std::make_unique<bool[]>(kScanWindow);
+  for (u64 at = 0; at < entries; at += kScanWindow) {
+    const u64 n = std::min<u64>(kScanWindow, entries - at);
+    load_window(geo_.entry_line(base, at), n, lines.data(), good.get());
+    if (!renew_while_scanning()) return;  // dead: take_over() sees it
+    for (u64 i = 0; i < n; ++i) {
+      const media::EntryView entry(lines[i]);
+      const bool block = entry.state() > media::EntryState::kPending &&
+                         entry.state() <= media::EntryState::kHidden;
+      const u32 x = block ? space_.regions().extent_of(entry.locator() * media::kLocatorUnit)
+                          : space_.count();
+      if (!good[i] || x >= space_.count() || !open(x)) continue;
+      if (!claims_.sealer().intact(lines[i], geo_.entry_line(base, at + i), base_epoch)) continue;
+      const media::BlockShape shape(media::payload_lines_of(entry.length()),
+                                    media::shards_of(entry.length()));
+      int size_class = media::kClassNone;
+      if (shape.valid() && shape.block_bytes() <= extent_bytes) {
+        size_class = media::class_for(shape.block_bytes(), extent_bytes);
+      }
+      const u8 its = static_cast<u8>(size_class);
+      const auto [known, fresh] = found.try_emplace(x, its);
+      if (!fresh && known->second != its) known->second = media::kClassNone;
+    }
+  }
+  for (const auto &[x, size_class] : found) {
+    if (size_class == media::kClassNone) continue;
+    env_.mark("map_word_by_entries");
+    media::MapRecord record = space_.at(x).record;
+    record.size_class = size_class;
+    if (size_class == media::kClassRun) record.flags |= media::kMapRunHead;
+    set_map(x, record);
+  }
+}
+
 template <PoolEnv Env>
 void Owner<Env>::settle_runs() {
   for (u32 x = 0; x < space_.count(); ++x) {
