@@ -198,7 +198,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kLostRevived, "lost-revived", "14",
      "what lay on a lost device is hidden for good: no put brings it back", "device"},
     {pool::Mutant::kUnreadPublished, "unread-published", "14",
-     "what its writer cannot read back is not published", "device@940"},
+     "what its writer cannot read back is not published", "device@2400"},
     {pool::Mutant::kBaseRefilled, "base-refilled", "14",
      "of a slot's two areas the base is never filled; it shows where a candidate dies in it",
      "model:takeover/base-refilled"},
