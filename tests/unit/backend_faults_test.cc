@@ -287,6 +287,7 @@ Test(backend_faults, file_cut_between_open_and_use) {
   Folder dir;
   const std::string text = "file:" + dir.file("a");
   must_create(text + "?size=8MiB");
+  begin_as_store(dir.file("a"));
   const auto opened = must_open(text);
   cr_expect(opened->recheck().ok());
   cr_assert_eq(truncate(dir.file("a").c_str(), kMiB), 0);

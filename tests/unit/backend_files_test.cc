@@ -130,8 +130,15 @@ Test(backend_files, truncated_and_empty) {
   Folder dir;
   make_file(dir.file("empty"), 0);
   expect_open_fails("file:" + dir.file("empty"), -ENODATA, "never formatted");
+  // Only what begins as a store was one; a device among others begins as it likes.
   make_file(dir.file("short"), 2 * kMiB - 1);
-  expect_open_fails("file:" + dir.file("short"), -EFBIG, "2097151 bytes");
+  expect_open_fails("file:" + dir.file("short"), -ENODATA, "is no store: has 2097151 bytes");
+  make_file(dir.file("tiny"), 3);
+  expect_open_fails("file:" + dir.file("tiny"), -ENODATA, "is no store: has 3 bytes");
+  begin_as_store(dir.file("short"));
+  expect_open_fails("file:" + dir.file("short"), -EFBIG, "truncated: has 2097151 bytes");
+  make_file(dir.file("whole"), 4 * kMiB);
+  expect_open_fails("file:" + dir.file("whole") + "," + dir.file("tiny"), -EFBIG, "has 3 bytes");
 
   const std::string text = "file:" + dir.file("pool") + "?size=8MiB";
   const auto made = must_create(text);

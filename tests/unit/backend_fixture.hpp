@@ -21,6 +21,7 @@
 #include <string>
 
 #include "backend/backend.hpp"
+#include "media/format.hpp"
 
 namespace backend_test {
 
@@ -28,6 +29,15 @@ using namespace kvpool;
 using namespace kvpool::backend;
 
 inline constexpr u64 kMiB = u64{1} << 20;
+
+// The first word of a superblock, over what stands in the file.
+inline void begin_as_store(const std::string &path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  cr_assert_geq(fd, 0);
+  const ssize_t n = pwrite(fd, &media::kMagic, sizeof media::kMagic, 0);
+  ::close(fd);
+  cr_assert_eq(n, static_cast<ssize_t>(sizeof media::kMagic));
+}
 
 // A new empty folder, gone at the end.
 class Folder {
