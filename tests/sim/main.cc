@@ -83,6 +83,7 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "run_word_restored",
                                            "scan_ns_from_spare",
                                            "scan_entry_refused",
+                                           "acknowledged_later",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

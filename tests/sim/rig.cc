@@ -317,7 +317,8 @@ void Rig::spawn_owner(Actor &actor, u32 standby_slot, bool at_once) {
             serve(actor);
           } else if (err == -ESTALE) {
             if (actor.member->rejoin() == 0) renewed(actor, sim_.now());
-          } else if (err != -EAGAIN && err != -EUCLEAN && !(err == -EIO && device_gone())) {
+          } else if (err != -EAGAIN && err != -EUCLEAN &&
+                     !(err == -EIO && (device_gone() || actor.cut_off))) {
             sim_.fail("%s cannot take over: error %d", actor.name.c_str(), err);
           }
           actor.env->sleep_ns(sim_.rng().below(5 * kMs));

@@ -82,16 +82,25 @@ Status check_distinct(const std::vector<DeviceFile> &files) {
   return {};
 }
 
-// `alone`: the pool's one device, which begins with its superblock.
-Status check_usable(const DeviceFile &file, bool alone) {
+// What every device of a store begins with.
+bool begins_as_device(const DeviceFile &file) {
+  u64 magic = 0;
+  return pread(file.fd(), &magic, sizeof magic, 0) == sizeof magic && magic == media::kMagic;
+}
+
+Status check_usable(const DeviceFile &file, const std::vector<DeviceFile> &all) {
+  const bool alone = all.size() == 1;
+  const auto whole = std::find_if(all.begin(), all.end(), begins_as_device);
+  if (file.file_bytes() == 0 && whole != all.end()) {
+    return Status::fail(-EFBIG, file.shown() + ": truncated: is empty, while " + whole->shown() +
+                                    " begins as a device of a store");
+  }
   if (file.file_bytes() == 0) {
     return Status::fail(-ENODATA, file.shown() +
                                       ": is empty: it was never formatted, or is being "
                                       "formatted now");
   }
-  u64 magic = 0;
-  const bool starts = pread(file.fd(), &magic, sizeof magic, 0) == sizeof magic;
-  if (alone && file.file_bytes() < kDeviceAlign && !(starts && magic == media::kMagic)) {
+  if (alone && file.file_bytes() < kDeviceAlign && !begins_as_device(file)) {
     return Status::fail(-ENODATA, file.shown() + ": is no store: has " +
                                       std::to_string(file.file_bytes()) +
                                       " bytes, and does not begin as one");
@@ -256,7 +265,9 @@ Status Backend::open(const Address &address, OpenMode mode, const OpenOptions &o
   for (const auto &place : places) {
     if (auto s = DeviceFile::open(place, out->writable_, out->files_.emplace_back()); !s.ok())
       return s;
-    if (auto s = check_usable(out->files_.back(), places.size() == 1); !s.ok()) return s;
+  }
+  for (const auto &file : out->files_) {
+    if (auto s = check_usable(file, out->files_); !s.ok()) return s;
   }
   if (auto s = check_distinct(out->files_); !s.ok()) return s;
   if (auto s = check_address_size(address, out->files_); !s.ok()) return s;
