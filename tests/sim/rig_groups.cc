@@ -148,13 +148,14 @@ int Rig::put_in_shards(Actor &actor, u64 key, u32 shards) {
   if (!whole) {
     SIM_MARK("block of a group given up");
     if (!t.writing.empty()) SIM_MARK("block given up while somebody writes it");
-    if (!member.alive() || member.incarnation() != t.reserver) return -ESTALE;
     t.aborted = true;
     std::vector<PoolOffset> marks(t.shards);
     for (u32 s = 0; s < t.shards; ++s) marks[s] = shard_mark(*member.session(), t, s);
-    for (const PoolOffset at : marks) member.close_shard(at);
+    for (const PoolOffset at : marks) {
+      if (!member.close_shard(at, t.reserver)) return -ESTALE;
+    }
     actor.env->memory().drain_strict(marks.data(), marks.size());
-    member.abort_shared(t.block);
+    member.abort_shared(t.block, t.reserver);
     return -ESTALE;
   }
   pool::Publication p;

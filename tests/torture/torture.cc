@@ -64,7 +64,8 @@ public:
     shared_ = map_shared(fd_);
     address_ = plan.pool.empty() ? fmt::format("mem:torture-{}?size=48MiB", getpid()) : plan.pool;
     kvpool_format_opts format = KVPOOL_OPTS(kvpool_format_opts);
-    format.flags = KVPOOL_FORMAT_F_YES | KVPOOL_FORMAT_F_FORCE;
+    // What stands at an address that somebody named is not ours to overwrite.
+    format.flags = plan.pool.empty() ? KVPOOL_FORMAT_F_YES | KVPOOL_FORMAT_F_FORCE : 0;
     format.block_bytes = 16384;
     format.hosts = 1;
     format.members_per_host = 16;
@@ -245,7 +246,7 @@ constexpr const char *kHelp =
     "  --ranks N          Processes of the group that writes in shards, 0 or 2 to 4. Default: 2.\n"
     "  --servers N        Owner and standbys, 1 to 3. Default: 2.\n"
     "  --seed N           Seed of what is done. Default: 1.\n"
-    "  --pool ADDRESS     Store to format and use. Default: a new one in shared memory.\n"
+    "  --pool ADDRESS     New store to make, use and remove. Default: one in shared memory.\n"
     "  --json             Print one JSON object instead of text.\n"
     "  --help             Print this and exit.\n\n"
     "Exit code 0: nothing was read wrong, lost or leaked, and the store verifies. A take-over "

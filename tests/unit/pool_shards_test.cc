@@ -47,7 +47,7 @@ Test(pool_shards, aborted_block_waits_for_threads_of_its_process, .timeout = 30)
     LiveMember a(store, 2, of_group(group));
     const pool::Block block = reserve_one(a);
     cr_assert_eq(begin_shard(a, a->incarnation()), 0);
-    a->abort_shared(block);
+    a->abort_shared(block, a->incarnation());
     cr_expect_not(comes_back(a, block, 300), "group %lu: it is being written", group);
     end_shard(a);
     cr_expect(comes_back(a, block, 1000), "group %lu: it is not written any more", group);
@@ -60,8 +60,8 @@ Test(pool_shards, aborted_block_waits_for_the_group, .timeout = 30) {
   LiveMember a(store, 2, of_group(77)), b(store, 3, of_group(77)), other(store, 4);
   const pool::Block block = reserve_one(a), second = reserve_one(a);
   cr_assert_eq(begin_shard(b, a->incarnation()), 0);
-  a->abort_shared(block);
-  a->abort_shared(second);
+  a->abort_shared(block, a->incarnation());
+  a->abort_shared(second, a->incarnation());
   cr_expect_not(comes_back(a, block, 300));
   owner->stop();  // the next one is asked anew
   ServingOwner next(store, 5, 1);
@@ -80,7 +80,7 @@ Test(pool_shards, later_writers_hold_up_no_abort, .timeout = 30) {
   const pool::Block block = reserve_one(a);
   cr_assert_eq(begin_shard(b, a->incarnation()), 0);
   const u64 first = b.shard;
-  a->abort_shared(block);
+  a->abort_shared(block, a->incarnation());
   wait_ms(200);  // b has heard of it
   std::atomic<bool> stop{false};
   std::thread busy([&] {  // one shard or two at any time
@@ -105,7 +105,7 @@ Test(pool_shards, aborted_block_of_a_stopped_rank_comes_back_tainted, .timeout =
   const pool::Block block = reserve_one(a);
   cr_assert_eq(begin_shard(b, a->incarnation()), 0);
   b.freeze(true);  // in the middle of it; its process lives
-  a->abort_shared(block);
+  a->abort_shared(block, a->incarnation());
   cr_expect_not(comes_back(a, block, 300));
   cr_assert(within_ms(5000, [&] { return owner->stats().extents_tainted > 0; }),
             "returned to the owner, after twice the lease");
@@ -162,4 +162,33 @@ Test(pool_shards, first_write_for_another_ends_by_its_deadline, .timeout = 30) {
   a.freeze(false);
   cr_expect_eq(begin_shard(b, a->incarnation()), 0, "nothing is left of the tries before");
   end_shard(b);
+}
+
+// Guards: an abort of one whose lease was over blanked lines of blocks that were others' by then.
+Test(pool_shards, abort_after_the_lease_stores_nothing, .timeout = 30) {
+  TestStore store(lease_of(300));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2, of_group(77)), b(store, 3);
+  const pool::Block block = reserve_one(a);
+  const u64 reserver = a->incarnation();
+  const PoolOffset at = store.regions().data_at(block.address);
+  a.freeze(true);
+  cr_assert(within_ms(3000, [&] { return !a->alive(); }));
+  const Line theirs{{1, 2, 3, 4, 5, 6, 7, 8}};
+  store.memory().publish_line(at, theirs);
+  store.memory().drain();
+  Line line{};
+  cr_expect_not(a->close_shard(at, reserver));
+  a->abort_shared(block, reserver);
+  store.memory().acquire(at, kLineBytes);
+  cr_assert(store.memory().load_line(at, line) && line == theirs, "while its lease is over");
+  cr_assert_eq(a->rejoin(), 0);
+  cr_expect_not(a->close_shard(at, reserver), "it is another member now");
+  a->abort_shared(block, reserver);
+  store.memory().acquire(at, kLineBytes);
+  cr_assert(store.memory().load_line(at, line) && line == theirs);
+  pool::Block others;
+  for (u32 i = 0; i < 8; ++i) {  // what it gets anew is not what it was told to give back
+    cr_assert_eq(b->reserve(1 << 20, 1, b.in(5000), &others), 0);
+  }
 }

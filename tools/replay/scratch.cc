@@ -44,7 +44,9 @@ Scratch::Scratch(const ScratchOptions &options) : address_(options.address) {
   opts.hosts = (options.members + media::kMaxMembersPerHost - 1) / media::kMaxMembersPerHost;
   opts.members_per_host = opts.hosts == 1 ? options.members : media::kMaxMembersPerHost;
   members_beside_ = options.members - std::min(options.members, options.members_spread);
-  opts.flags = KVPOOL_FORMAT_F_YES;
+  // What stands at an address that somebody named is not ours to overwrite.
+  const bool named = options.where.starts_with("file:") || options.where.size() > 4;
+  opts.flags = named ? 0 : KVPOOL_FORMAT_F_YES;
   opts.deadline_ns = deadline_in(600);
   const int result = kvpool_format(address_.c_str(), &opts);
   if (result < 0 && !folder_.empty()) rmdir(folder_.c_str());

@@ -109,7 +109,9 @@ public:
   void abort(const Block &block);
   // Of one whose ticket others may have, after close_shard() of all its shards: it is free when all
   // who write it are done.
-  void abort_shared(const Block &block);
+  // `reserver`: the incarnation that reserved it; by another, or when its lease is over, nothing is
+  // done: the block is not this member's any more.
+  void abort_shared(const Block &block, u64 reserver);
   // As abort() for one that could not be read back: nothing of its extent is used any more.
   void abort_lost(const Block &block);
   // Publishes; each publication's result says what became of it. The payload must be drained.
@@ -149,7 +151,7 @@ public:
   // `at`: the check line of the shard's first segment. Stores are the caller's to drain, and loads
   // its to acquire.
   void open_shard(PoolOffset at, u64 nonce, u32 shard);
-  void close_shard(PoolOffset at);
+  bool close_shard(PoolOffset at, u64 reserver);
   bool shard_is_open(PoolOffset at, u64 nonce);
 
   u64 blocks_in_hand();

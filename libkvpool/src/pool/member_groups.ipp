@@ -174,9 +174,13 @@ void Member<Env>::open_shard(PoolOffset at, u64 nonce, u32 shard) {
 
 // One that is being written may store its check over this, or have it overwritten: nobody counts
 // either. Drained strictly before abort_shared().
+// False, and nothing is stored, when the lease of whoever reserved the block is over: by then it
+// may be another's, like all that a member held (proto 6).
 template <PoolEnv Env>
-void Member<Env>::close_shard(PoolOffset at) {
+bool Member<Env>::close_shard(PoolOffset at, u64 reserver) {
+  if (!lease_.alive() || lease_.incarnation() != reserver) return false;
   env_.memory().publish_line(at, Line{});
+  return true;
 }
 
 // Asked by a writer that has begun (begin_shard_write), of a line acquired since: whoever aborts
@@ -193,8 +197,9 @@ bool Member<Env>::shard_is_open(PoolOffset at, u64 nonce) {
 // proto 8: the block is nobody's until those who write shards of it are done: threads of this
 // process, and then, by the owner, the other members of the group.
 template <PoolEnv Env>
-void Member<Env>::abort_shared(const Block &block) {
+void Member<Env>::abort_shared(const Block &block, u64 reserver) {
   std::lock_guard guard(mutex_);
+  if (!lease_.alive() || lease_.incarnation() != reserver) return;
   aborted_.push_back({block, next_writer_, false});
   settle_aborts();
 }

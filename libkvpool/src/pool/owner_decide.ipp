@@ -430,9 +430,7 @@ media::MessageStatus Owner<Env>::pending(u32 slot, const media::PendingBody &bod
   const IndexMirror::Found found = index_.find(body.key);
   if (body.duration_ms == 0) {
     if (found.visible == kNoEntry) return MessageStatus::kAbsent;
-    if (index_.entry(found.visible).entry_state() != media::EntryState::kPending) {
-      return MessageStatus::kExists;
-    }
+    if (!announced_by(found.visible, slot)) return MessageStatus::kExists;
     forget_pending(found.visible);
     clear_entry(found.visible);
     return MessageStatus::kOk;

@@ -550,7 +550,8 @@ media::MessageStatus Owner<Env>::aborts(u32 slot, const media::AbortBody &body,
                             [slot](const Aborts &a) { return a.slot == slot; });
   if (known == aborts_.end() || known->number != body.number) {
     if (known != aborts_.end()) aborts_.erase(known);
-    Aborts fresh{slot, m.incarnation, body.number, now, {}};
+    // A rank whose death was believed just now may have stores on their way for a moment.
+    Aborts fresh{slot, m.incarnation, body.number, quiet_from_now(), {}};
     for (u32 s = 0; s < members_.size(); ++s) {
       const MemberState &peer = members_[s];
       if (s == slot || (peer.incarnation != 0 && peer.group != m.group)) continue;

@@ -240,9 +240,6 @@ bool Owner<Env>::in_unread_run(u32 x, const media::MapRecord *before, u32 first,
   return true;
 }
 
-// After the entries were scanned. A run that the owner holds is no longer than its block needs:
-// what was taken for a part of it waits like any extent whose word could not be read. One without a
-// block, whose entry was lost, is free.
 // proto 14: a word that cannot be read does not say what its extent is cut into. The entries that
 // lie there do, and stay; what none of them names waits in quarantine. Where two of them contradict
 // each other, or need more than the one extent, nothing is believed.
@@ -290,6 +287,9 @@ void Owner<Env>::classify_unread(PoolOffset base, u32 base_epoch, u64 entries) {
   }
 }
 
+// After the entries were scanned. A run that the owner holds is no longer than its block needs:
+// what was taken for a part of it waits like any extent whose word could not be read. One without a
+// block, whose entry was lost, is free.
 template <PoolEnv Env>
 void Owner<Env>::settle_runs() {
   for (u32 x = 0; x < space_.count(); ++x) {

@@ -78,6 +78,7 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
     if (!context.reservations().add(r.nonce, r, ticket.slot)) {
       Reservation gone;
       for (const auto &[slot, nonce] : taken) context.reservations().take(slot, nonce, gone);
+      context.store().drain_shards(*scratch);  // what goes back has no store under way
       for (const pool::Block &block : blocks) context.member().abort(block);
       return fail(why, -EMFILE, "reserve: 8192 reservations are open already");
     }

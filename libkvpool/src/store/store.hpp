@@ -167,7 +167,9 @@ public:
   // drains for all: drain_shards().
   int open_shards(const ShardTarget &target, Scratch &scratch) {
     return mark_shards(target, scratch, [&](PoolOffset at, u32 shard) {
+      if (!member_.alive()) return false;
       member_.open_shard(at, target.nonce, shard);
+      return true;
     });
   }
   void drain_shards(Scratch &scratch) { drain_touched(scratch); }
@@ -175,9 +177,10 @@ public:
   // Gives a block back whose ticket others may have: nobody begins to write it from now on, and it
   // is free when those who have begun are done.
   void abort_shared(const ShardTarget &target, const pool::Block &block, Scratch &scratch) {
-    mark_shards(target, scratch, [&](PoolOffset at, u32) { member_.close_shard(at); });
+    mark_shards(target, scratch,
+                [&](PoolOffset at, u32) { return member_.close_shard(at, target.reserver); });
     drain_touched(scratch);
-    member_.abort_shared(block);
+    member_.abort_shared(block, target.reserver);
   }
 
   // Writes what `plan` has of one shard, with its checks, so that it is on the medium on return.
@@ -249,7 +252,7 @@ private:
     }
     for (u32 s = 0; s < target.shards; ++s) {
       const PoolOffset at = layout.check_line(layout.shape().first_segment(s));
-      mark(at, s);
+      if (!mark(at, s)) return -ESTALE;
       scratch.touch(at);
     }
     return 0;
