@@ -84,6 +84,7 @@ constexpr std::string_view kRareMarks[] = {"claim_jump",
                                            "scan_ns_from_spare",
                                            "scan_entry_refused",
                                            "acknowledged_later",
+                                           "gives_way_to_itself",
                                            "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 

@@ -204,6 +204,43 @@ Test(pool_basic, pending_is_seen_and_replaced, .timeout = 30) {
   cr_assert(look(a, ns, 1).presence == pool::Presence::kHit);
 }
 
+// Guards: extents that stood idle with their member, of another size, were nobody's to ask for.
+Test(pool_basic, a_member_gives_way_to_its_own_wish, .timeout = 30) {
+  TestStore store;
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  std::vector<pool::Block> all;
+  pool::Block block;
+  while (a->reserve(2 << 20, 1, a.in(300), &block) == 0) all.push_back(block);
+  cr_assert_geq(all.size(), 4u);
+  for (const pool::Block &b : all) a->abort(b);
+  cr_expect_eq(a->reserve(64 * 1024, 1, a.in(2000), &block), 0);
+}
+
+// Guards: where the oldest blocks all had children, none was evicted for the quota.
+Test(pool_basic, quota_of_a_long_chain_evicts_its_oldest, .timeout = 30) {
+  TestStore store;
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  constexpr u64 kBlock = 4096, kBlocks = 700;
+  const pool::NsRef ns = open_ns(a, 1, kBlocks * 8192);
+  u64 refused = 0;
+  for (u64 key = 1; key <= 3 * kBlocks; ++key) {
+    pool::Publication p;
+    cr_assert_eq(a->reserve(media::block_shape(kBlock, 1).block_bytes(), 1, a.in(5000), &p.block),
+                 0);
+    p.key = make_key(key);
+    p.parent = key > 1 ? make_key(key - 1).w[0] : 0;
+    p.ns = ns;
+    p.payload_lines = kBlock / kLineBytes;
+    cr_assert_eq(a->publish(&p, 1, a.in(5000)), 0);
+    if (p.result == 0) continue;
+    a->abort(p.block);
+    ++refused;
+  }
+  cr_expect_eq(refused, 0);
+}
+
 Test(pool_basic, quota_of_a_namespace_evicts_its_own, .timeout = 30) {
   TestStore store;
   ServingOwner owner(store, 1);

@@ -279,6 +279,7 @@ private:
   void settle_aborts();
   void settle_round(media::MessageStatus status, u16 mark);
   bool await_aborts(u64 deadline);
+  bool give_way(u32 &patience, u64 deadline);
   void finish_join(u64 incarnation, u32 epoch);
   static int status_errno(media::MessageStatus status);
 

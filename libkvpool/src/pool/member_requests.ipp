@@ -5,6 +5,7 @@
 
 namespace kvpool::pool {
 
+inline constexpr u32 kGiveWayTries = 32;           // milliseconds for an owner to take extents back
 inline constexpr u32 kAcceptBatch = 32;            // answered publications that share one accept
 inline constexpr u64 kOwnerCheckNs = 2'000'000;    // how often a waiter looks at the claims
 inline constexpr u64 kAnswerSliceNs = 50'000'000;  // between looks whether a call was given up
@@ -276,7 +277,7 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
   const u32 run = cls == media::kClassRun
                       ? static_cast<u32>(media::run_extents(block_bytes, geo_.extent_bytes()))
                       : 0;
-  u32 got = 0;
+  u32 got = 0, patience = 0;
   bool waited = false;
   for (;;) {
     bool coming = false, back = false;
@@ -296,14 +297,35 @@ int Member<Env>::reserve_some(u64 block_bytes, u32 count, u64 deadline, Block *r
     }
     const int err = grant(cls, run, ns, deadline, /*wait_while_busy=*/got == 0 && !back);
     if (err == 0) continue;
+    if (got == 0 && err == -ENOSPC && give_way(patience, deadline)) continue;
     if (got == 0 && back && (err == -EBUSY || err == -ENOSPC)) {
-      if (!await_aborts(deadline)) return -ETIMEDOUT;
+      if (!await_aborts(deadline)) return err == -EBUSY ? -ETIMEDOUT : err;
       continue;
     }
     if (got == 0) return err;
     if (ret_why_fewer) *ret_why_fewer = err;
     return static_cast<int>(got);
   }
+}
+
+// proto 8: a store may be full of what its members have and do not use, and nobody asks the one for
+// it that asks: extents of other sizes that stand idle go back, and the owner is asked again when
+// it had time to take them. False: there were none. Mutex not held.
+template <PoolEnv Env>
+bool Member<Env>::give_way(u32 &patience, u64 deadline) {
+  {
+    std::lock_guard guard(mutex_);
+    const std::size_t held = hand_.extents().size();
+    return_idle(static_cast<u32>(held));
+    if (hand_.extents().size() < held) {
+      env_.mark("gives_way_to_itself");
+      patience = kGiveWayTries;
+    }
+  }
+  if (patience == 0 || env_.now_ns() + kMs >= deadline) return false;
+  --patience;
+  env_.sleep_ns(kMs);
+  return true;
 }
 
 // A block that was aborted may come back soon, or has. Mutex not held. False: the deadline is over.

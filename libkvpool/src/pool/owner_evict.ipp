@@ -114,15 +114,17 @@ bool Owner<Env>::evictable(u32 number) const {
   return !index_.has_children(number) && !pinned(number);
 }
 
-// The namespace's oldest block that may go, of some looked at; kNoEntry.
+// The namespace's oldest block that may go, of some looked at; where all of them have children, the
+// oldest that is not pinned; kNoEntry.
 template <PoolEnv Env>
 u32 Owner<Env>::oldest_evictable(u32 ns) const {
-  u32 victim = index_.oldest(ns);
+  u32 victim = index_.oldest(ns), parent = kNoEntry;
   for (u32 i = 0; i < kEvictTries && victim != kNoEntry; ++i) {
     if (evictable(victim)) return victim;
+    if (parent == kNoEntry && !pinned(victim)) parent = victim;
     victim = index_.newer(victim);
   }
-  return kNoEntry;
+  return parent;
 }
 
 // Whether evicting the block makes room: not while a member holds its extent.
