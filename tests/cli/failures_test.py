@@ -488,6 +488,9 @@ class Failures(Case):
         keys = [f"k{i}" for i in range(64)]
         for key in keys:
             self.assertEqual(member.say("put", key)[1], 1)
+        line = follower.stdout.readline()
+        self.assertTrue(line, "the reader of events could not open the store")
+        at.output += line
         two = self.folder / "two"
         stood = two.read_bytes()
         os.truncate(two, 2 << 20)
@@ -504,7 +507,11 @@ class Failures(Case):
             self.assertEqual(member.say("get", f"new{i}")[1], 1)
         for command in ("info", "stat", "check"):
             at.hear(self.bad(command, store, code=4))
-        time.sleep(1)  # what is followed comes a little later
+        while "removed lost" not in line:  # what is followed comes a little later
+            line = follower.stdout.readline()
+            self.assertTrue(line, "the reader of events ended")
+            at.output += line
+        time.sleep(0.3)
         self.kill(follower)
         at.output += follower.stdout.read()
         self.kill(owner)  # the other one has what is left, and goes on with it
