@@ -255,6 +255,12 @@ inline media::FormatOptions lease_of(u32 lease_ms) {
   return options;
 }
 
+inline pool::MemberOptions of_group(u64 group) {
+  pool::MemberOptions options;
+  options.group = group;
+  return options;
+}
+
 inline void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 template <class F>

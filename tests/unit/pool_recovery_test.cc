@@ -8,16 +8,6 @@
 using namespace kvpool;
 using namespace kvpool::test;
 
-namespace {
-
-pool::MemberOptions of_group(u64 group) {
-  pool::MemberOptions options;
-  options.group = group;
-  return options;
-}
-
-}  // namespace
-
 // Guards: a rejoined member believed that its line still said HOLDS and PINS.
 Test(pool_recovery, rejoined_member_announces_what_it_holds_and_pins, .timeout = 30) {
   TestStore store(lease_of(300));

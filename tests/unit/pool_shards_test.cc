@@ -10,12 +10,6 @@ using namespace kvpool::test;
 
 namespace {
 
-pool::MemberOptions of_group(u64 group) {
-  pool::MemberOptions options;
-  options.group = group;
-  return options;
-}
-
 pool::Block reserve_one(LiveMember &member, u64 bytes = 1 << 20) {
   pool::Block block;
   const int err = member->reserve(bytes, 1, member.in(5000), &block);

@@ -45,21 +45,28 @@ constexpr u32 crc32c_line60(u32 seed, const Line &line) noexcept {
   return crc32c_u32(static_cast<u32>(c), static_cast<u32>(line.w[7]));
 }
 
-// Four lines at once: the instruction takes three cycles but starts one a cycle, so four chains
-// side by side cost little more than one.
-inline void crc4(const u32 seed[4], const Line *const line[4], u32 ret_crc[4]) noexcept {
-  u64 a = seed[0], b = seed[1], c = seed[2], d = seed[3];
+// Four lines at once, line(i) the i-th: the instruction takes three cycles but starts one a cycle,
+// so four chains side by side cost little more than one.
+template <class Lines>
+[[gnu::always_inline]] inline void crc4_of(const u32 seed[4], Lines &&line, u32 ret_crc[4]) {
+  u64 crc[4] = {seed[0], seed[1], seed[2], seed[3]};
 #pragma GCC unroll 7
-  for (int i = 0; i < 7; ++i) {
-    a = _mm_crc32_u64(a, line[0]->w[i]);
-    b = _mm_crc32_u64(b, line[1]->w[i]);
-    c = _mm_crc32_u64(c, line[2]->w[i]);
-    d = _mm_crc32_u64(d, line[3]->w[i]);
+  for (u32 word = 0; word < 7; ++word) {
+#pragma GCC unroll 4
+    for (u32 i = 0; i < 4; ++i) crc[i] = _mm_crc32_u64(crc[i], line(i).w[word]);
   }
-  ret_crc[0] = _mm_crc32_u32(static_cast<u32>(a), static_cast<u32>(line[0]->w[7]));
-  ret_crc[1] = _mm_crc32_u32(static_cast<u32>(b), static_cast<u32>(line[1]->w[7]));
-  ret_crc[2] = _mm_crc32_u32(static_cast<u32>(c), static_cast<u32>(line[2]->w[7]));
-  ret_crc[3] = _mm_crc32_u32(static_cast<u32>(d), static_cast<u32>(line[3]->w[7]));
+#pragma GCC unroll 4
+  for (u32 i = 0; i < 4; ++i) {
+    const u32 last = static_cast<u32>(line(i).w[7]);
+    ret_crc[i] = _mm_crc32_u32(static_cast<u32>(crc[i]), last);
+  }
+}
+// Lines anywhere, and lines side by side, which one register names.
+inline void crc4(const u32 seed[4], const Line *const line[4], u32 ret_crc[4]) noexcept {
+  crc4_of(seed, [line](u32 i) -> const Line & { return *line[i]; }, ret_crc);
+}
+inline void crc4(const u32 seed[4], const Line line[4], u32 ret_crc[4]) noexcept {
+  crc4_of(seed, [line](u32 i) -> const Line & { return line[i]; }, ret_crc);
 }
 
 // Any number of bytes.

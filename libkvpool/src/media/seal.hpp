@@ -142,25 +142,10 @@ public:
   }
 
 private:
-  // As crc4(), of lines side by side: one register names them all.
-  [[gnu::always_inline]] void crc_of_four(const Line lines[4], PoolOffset first, u32 epoch,
-                                          u32 ret_crc[4]) const {
-    const u64 c = crc32c_u64(base_, epoch);
-    u64 crc[4];
-#pragma GCC unroll 4
-    for (u32 i = 0; i < 4; ++i) {
-      const u32 seed = static_cast<u32>(crc32c_u64(c, first.raw() + i * kLineBytes));
-      crc[i] = seed != 0 ? seed : kZeroSeedStandIn;
-    }
-#pragma GCC unroll 7
-    for (u32 word = 0; word < 7; ++word) {
-#pragma GCC unroll 4
-      for (u32 i = 0; i < 4; ++i) crc[i] = crc32c_u64(crc[i], lines[i].w[word]);
-    }
-#pragma GCC unroll 4
-    for (u32 i = 0; i < 4; ++i) {
-      ret_crc[i] = crc32c_u32(static_cast<u32>(crc[i]), static_cast<u32>(lines[i].w[7]));
-    }
+  void crc_of_four(const Line lines[4], PoolOffset first, u32 epoch, u32 ret_crc[4]) const {
+    u32 seeds[4];
+    for (u32 i = 0; i < 4; ++i) seeds[i] = seed(first + i * kLineBytes, epoch);
+    crc4(seeds, lines, ret_crc);
   }
   static constexpr u64 kMapValueMask = (u64{1} << 48) - 1;
 

@@ -28,9 +28,8 @@ struct HandExtent {
   u64 free_bits[media::kBlocksPerExtentMax / 64]{};
   u64 reserved_bits[media::kBlocksPerExtentMax / 64]{};
 
-  bool usable() const {
-    return free_count > 0 && !returning && !leaving && !lost && !stray;
-  }
+  bool stays() const { return !returning && !leaving && !lost && !stray; }
+  bool usable() const { return free_count > 0 && stays(); }
   bool idle() const { return reserved == 0 && doubt == 0; }
 };
 

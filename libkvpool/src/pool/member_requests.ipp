@@ -642,11 +642,12 @@ int Member<Env>::give_back_extent(u32 extent, u32 flags) {
   return 0;
 }
 
+// Of those that would stay; the others go by return_leaving(), which says why. Mutex held.
 template <PoolEnv Env>
 void Member<Env>::return_idle(u32 at_most) {
   std::vector<u32> idle;
   for (const HandExtent &e : hand_.extents()) {
-    if (e.idle() && idle.size() < at_most) idle.push_back(e.extent);
+    if (e.idle() && e.stays() && idle.size() < at_most) idle.push_back(e.extent);
   }
   for (u32 extent : idle) give_back_extent(extent, 0);
 }

@@ -65,6 +65,13 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
                                           blocks.data());
   if (err) return err;
   const TicketScope scope = context.scope();
+  const auto give_up = [&](int result, const std::string &text) {
+    Reservation gone;
+    for (const auto &[slot, nonce] : taken) context.reservations().take(slot, nonce, gone);
+    context.store().drain_shards(*scratch);  // what goes back has no store under way
+    for (const pool::Block &block : blocks) context.member().abort(block);
+    return text.empty() ? context.explain(result, why) : fail(why, result, text);
+  };
   for (u64 i = 0; i < count; ++i) {
     Reservation r;
     r.key = keys[i];
@@ -76,14 +83,11 @@ int reserve_blocks(Namespace &ns, const Key *keys, const Key *parents, u64 count
     r.nonce = context.env().random();
     Ticket ticket;
     if (!context.reservations().add(r.nonce, r, ticket.slot)) {
-      Reservation gone;
-      for (const auto &[slot, nonce] : taken) context.reservations().take(slot, nonce, gone);
-      context.store().drain_shards(*scratch);  // what goes back has no store under way
-      for (const pool::Block &block : blocks) context.member().abort(block);
-      return fail(why, -EMFILE, "reserve: 8192 reservations are open already");
+      return give_up(-EMFILE, "reserve: 8192 reservations are open already");
     }
     taken.emplace_back(ticket.slot, r.nonce);
-    context.store().open_shards({r.block.address, r.payload_bytes, shards, r.nonce, 0}, *scratch);
+    const ShardTarget target{r.block.address, r.payload_bytes, shards, r.nonce, 0};
+    if (int lost = context.store().open_shards(target, *scratch)) return give_up(lost, {});
     ticket.kind = TicketKind::kReservation;
     ticket.ns = r.ns.id;
     ticket.address = r.block.address;
