@@ -408,6 +408,12 @@ int Rig::hold_pinned(Actor &actor, u64 key) {
     member.unpin(pin);
     return -ETIME;
   }
+  // Who used a pin looks at the claims afterwards, as kvpool_ticket_valid() does: what came through
+  // a link that was cut on the way is thrown away.
+  if (actor.cut_off) {
+    const pool::ClaimView view = member.claims().read();
+    if (view.gone || view.unreadable) return -EIO;
+  }
   if (!has_place(actor, pin.hit)) {
     sim_.fail("%s, key %llu: a pinned block is in no region in use", actor.name.c_str(), ull(key));
   }

@@ -112,6 +112,33 @@ Test(pool_recovery, member_whose_line_cannot_be_read_still_owes_its_report, .tim
   cr_assert(within_ms(2000, [&] { return next->in_grace() == 0; }));
 }
 
+// Guards: whose line could not be read was asked for its word about a death in a group, and went on
+// being awaited when it could be read and was of no group: it has no word to give.
+Test(pool_recovery, member_of_no_group_is_not_awaited_for_one, .timeout = 30) {
+  TestStore store(lease_of(300));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), silent(store, 3), rank(store, 5, of_group(77));
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(rank, ns, 1), 0);
+  const u32 slot = rank->slot();
+  silent.freeze(true);
+  wait_ms(20);
+  owner->stop();
+  const PoolOffset at = store.geometry().member_at(silent->slot());
+  Line good;
+  cr_assert(store.memory().load_line(at, good));
+  Line torn = good;
+  torn.w[1] ^= 1;
+  store.memory().publish_line(at, torn);
+  ServingOwner next(store, 4);
+  rank.kill();
+  wait_ms(100);  // its lock is free: the death is known, and the unread one is asked
+  store.memory().publish_line(at, good);
+  silent.freeze(false);
+  cr_expect(within_ms(2000, [&] { return next->space().held_by(slot).empty(); }));
+  cr_expect(silent->alive());
+}
+
 // Shows: a slot whose line stays damaged is waited for no longer than its member lives.
 Test(pool_recovery, unreadable_line_of_a_dead_member_holds_nobody_up, .timeout = 30) {
   TestStore store(lease_of(300));
@@ -343,6 +370,36 @@ Test(pool_recovery, unreadable_word_of_an_extent_loses_no_block, .timeout = 60) 
     whole("after the quarantine");
     for (u64 k : there) cr_expect_eq(a->remove(make_key(k), 0, a.in(1000)), 0);
     cr_expect(within_ms(3000, [&] { return next->space().is_free(extent); }));
+  }
+}
+
+// Guards: the word right behind a run was taken for the run's, and what stood there was dropped.
+// How: a published run, and behind it an extent of small blocks, or another run.
+Test(pool_recovery, unreadable_word_right_behind_a_run_loses_no_block, .timeout = 60) {
+  for (const u64 bytes : {u64{65'536}, u64{1'900'032}, u64{7} << 20}) {
+    TestStore store(lease_of(400));
+    auto owner = std::make_unique<ServingOwner>(store, 1);
+    LiveMember a(store, 2), b(store, 3);
+    const pool::NsRef ns = open_ns(a);
+    pool::Publication run, behind;
+    cr_assert_eq(put_block(a, ns, 1, 7 << 20, &run), 0);
+    const u32 x = run.block.extent + 4;
+    u64 key = 1;
+    while (behind.block.extent != x && key < 400) {
+      cr_assert_eq(put_block(b, ns, ++key, bytes, &behind), 0);
+    }
+    cr_assert_eq(behind.block.extent, x);
+    owner->stop();
+    spoil_word(store, a, x);
+    ServingOwner next(store, 4);
+    cr_assert_eq(next->stats().unreadable_map_words, 1u);
+    wait_ms(1200);  // three leases
+    cr_expect(look(a, ns, 1).presence == pool::Presence::kHit, "the run, %lu bytes", bytes);
+    cr_expect(look(a, ns, key).presence == pool::Presence::kHit, "behind it, %lu bytes", bytes);
+    cr_assert_eq(a->remove(make_key(1), 0, a.in(1000)), 0);
+    cr_expect(within_ms(2000, [&] { return next->space().is_free(x - 1); }));
+    cr_expect(look(a, ns, key).presence == pool::Presence::kHit, "alone, %lu bytes", bytes);
+    cr_expect_not(next->space().is_free(x));
   }
 }
 

@@ -428,7 +428,8 @@ KVPOOL_API int kvpool_ns_bypass(struct kvpool_ns *ns, int on, uint64_t deadline_
 
 /*
  * Removes the namespace called `name` with its blocks. Handles on it then answer -ENOENT. Errors:
- * -ENOENT.
+ * -ENOENT, -EAGAIN (the owner of the store changed during the call, and a namespace of that name
+ * may have been removed by it and opened anew: look, and ask again).
  */
 KVPOOL_API int kvpool_ns_remove(struct kvpool_ctx *ctx, const char *name, uint64_t deadline_ns);
 

@@ -209,7 +209,9 @@ private:
   void hide_twin(u32 a, u32 b);
   void load_window(PoolOffset from, u64 lines, Line *ret_lines, bool *ret_good);
   void repair_runs();
-  void classify_unread(PoolOffset base, u32 base_epoch, u64 entries);
+  void find_in_unread(PoolOffset base, u32 base_epoch, u64 entries);
+  bool told_by_entries(u32 extent) const;
+  void classify_unread();
   bool unread(u32 extent) const;
   bool in_unread_run(u32 extent, const media::MapRecord *before, u32 first,
                      media::MapRecord &ret) const;
@@ -415,6 +417,7 @@ private:
   u32 recall_turn_ = 0;
   u32 base_extents_ = 0;  // of the area scanned last
   std::vector<u32> unread_;  // extents whose words could not be read then, in order
+  std::unordered_map<u32, u8> found_in_unread_;  // size class of blocks that begin there
   std::optional<Resize> resize_;
   u32 lost_ = 0, lost_once_ = 0;  // devices, a bit each: now, and at any time since the scan
   bool look_at_devices_ = true;  // at once

@@ -208,6 +208,13 @@ void Owner<Env>::meet(u32 slot, const media::MemberLine &line) {
     const bool asked =
         std::find(death.awaited.begin(), death.awaited.end(), slot) != death.awaited.end();
     if (!asked && same_group(death, fresh)) death.awaited.push_back(slot);
+    // While its line could not be read it was asked as if it were of every group.
+    if (asked && !same_group(death, fresh)) std::erase(death.awaited, slot);
+  }
+  for (Aborts &a : aborts_) {
+    if (fresh.incarnation != 0 && fresh.group != members_[a.slot].group) {
+      std::erase(a.awaited, slot);
+    }
   }
   if (!fresh.reported) tell(slot, media::kNoticeReport, 0);
 }

@@ -11,6 +11,7 @@ inline constexpr u32 kScanBlock = 64;              // of them, worked on while t
 inline constexpr u32 kScanNear = 2 * kScanBlock;
 inline constexpr u32 kScanAhead = 16;              // entries fetched ahead of the one in hand
 inline constexpr u64 kScanPartLines = 128 * 1024;  // not worth a thread below
+inline constexpr u8 kFoundLongRun = 0xFF;          // no size class: a block of several extents
 
 template <PoolEnv Env>
 int Owner<Env>::scan(const ClaimView &base, u64 index_groups, bool in_parts) {
@@ -35,8 +36,9 @@ int Owner<Env>::scan(const ClaimView &base, u64 index_groups, bool in_parts) {
   index_.reset(index_groups, static_cast<u32>(ns_.size()),
                [this] { renew_while_scanning(); });
   scan_map(area, epoch);
+  find_in_unread(area, epoch, base.active.index_groups * media::kGroupLines);
   repair_runs();
-  classify_unread(area, epoch, base.active.index_groups * media::kGroupLines);
+  classify_unread();
   if (index_groups != base.active.index_groups) {
     return scan_into_larger(area, epoch, base.active.index_groups);
   }
@@ -215,13 +217,22 @@ bool Owner<Env>::unread(u32 extent) const {
   return std::binary_search(unread_.begin(), unread_.end(), extent);
 }
 
+// Whether an entry says what stands in extent x, whose word could not be read, and no other entry
+// contradicts it.
+template <PoolEnv Env>
+bool Owner<Env>::told_by_entries(u32 x) const {
+  const auto found = found_in_unread_.find(x);
+  return found != found_in_unread_.end() && found->second != media::kClassNone;
+}
+
 // Whether extent x, whose word could not be read, is taken for a part of a run: of the one that is
 // in progress there (null: none), from `first` on, or of the one that goes on behind x. What else
-// the word said is not known, so the part is tainted.
+// the word said is not known, so the part is tainted. Where a block begins no run goes on.
 template <PoolEnv Env>
 bool Owner<Env>::in_unread_run(u32 x, const media::MapRecord *before, u32 first,
                                media::MapRecord &ret) const {
   if (!unread(x) || x >= space_.regions().extents_in_use()) return false;
+  if (told_by_entries(x)) before = nullptr;
   media::MapRecord part{};
   const bool tail_behind = x + 1 < space_.count() && !unread(x + 1) &&
                            (space_.at(x + 1).record.flags & media::kMapRunTail);
@@ -230,7 +241,7 @@ bool Owner<Env>::in_unread_run(u32 x, const media::MapRecord *before, u32 first,
   if (before && (!tail_behind || same) && space_.regions().one_region(first, x + 1 - first)) {
     part = *before;
     part.flags = media::kMapRunTail | media::kMapTainted;
-  } else if (tail_behind && (x == 0 || !unread(x - 1))) {
+  } else if (tail_behind && (x == 0 || !unread(x - 1) || told_by_entries(x))) {
     part.flags = media::kMapRunHead | media::kMapTainted;
   } else {
     return false;
@@ -240,18 +251,14 @@ bool Owner<Env>::in_unread_run(u32 x, const media::MapRecord *before, u32 first,
   return true;
 }
 
-// proto 14: a word that cannot be read does not say what its extent is cut into. The entries that
-// lie there do, and stay; what none of them names waits in quarantine. Where two of them contradict
-// each other, or need more than the one extent, nothing is believed.
+// proto 14: a word that cannot be read does not say what its extent is cut into. The entries of
+// blocks that begin there do. Where two of them contradict each other nothing is believed; nor is
+// one that needs more than the one extent, but for that no other run goes on there.
 template <PoolEnv Env>
-void Owner<Env>::classify_unread(PoolOffset base, u32 base_epoch, u64 entries) {
-  const auto open = [this](u32 x) {
-    const media::MapRecord &r = space_.at(x).record;
-    return unread(x) && r.holder == media::kHolderFormer && r.size_class == media::kClassNone;
-  };
-  if (std::none_of(unread_.begin(), unread_.end(), open)) return;
+void Owner<Env>::find_in_unread(PoolOffset base, u32 base_epoch, u64 entries) {
+  found_in_unread_.clear();
+  if (unread_.empty()) return;
   const u64 extent_bytes = space_.regions().extent_bytes();
-  std::unordered_map<u32, u8> found;
   std::vector<Line> lines(kScanWindow);
   const auto good = std::make_unique<bool[]>(kScanWindow);
   for (u64 at = 0; at < entries; at += kScanWindow) {
@@ -259,28 +266,38 @@ void Owner<Env>::classify_unread(PoolOffset base, u32 base_epoch, u64 entries) {
     load_window(geo_.entry_line(base, at), n, lines.data(), good.get());
     if (!renew_while_scanning()) return;  // dead: take_over() sees it
     for (u64 i = 0; i < n; ++i) {
+      const PoolOffset place = geo_.entry_line(base, at + i);
+      if (!good[i] || !claims_.sealer().intact(lines[i], place, base_epoch)) {
+        load_window(place, 1, &lines[i], &good[i]);  // torn while it was read? once more
+        if (!good[i] || !claims_.sealer().intact(lines[i], place, base_epoch)) continue;
+      }
       const media::EntryView entry(lines[i]);
       const bool block = entry.state() > media::EntryState::kPending &&
                          entry.state() <= media::EntryState::kHidden;
-      const u32 x = block ? space_.regions().extent_of(entry.locator() * media::kLocatorUnit)
-                          : space_.count();
-      if (!good[i] || x >= space_.count() || !open(x)) continue;
-      if (!claims_.sealer().intact(lines[i], geo_.entry_line(base, at + i), base_epoch)) continue;
+      if (!block) continue;
+      const u32 x = space_.regions().extent_of(entry.locator() * media::kLocatorUnit);
+      if (x >= space_.count() || !unread(x)) continue;
       const media::BlockShape shape(media::payload_lines_of(entry.length()),
                                     media::shards_of(entry.length()));
-      int size_class = media::kClassNone;
-      if (shape.valid() && shape.block_bytes() <= extent_bytes) {
-        size_class = media::class_for(shape.block_bytes(), extent_bytes);
-      }
-      const u8 its = static_cast<u8>(size_class);
-      const auto [known, fresh] = found.try_emplace(x, its);
+      if (!shape.valid()) continue;
+      const u8 its = shape.block_bytes() > extent_bytes
+                         ? kFoundLongRun
+                         : static_cast<u8>(media::class_for(shape.block_bytes(), extent_bytes));
+      const auto [known, fresh] = found_in_unread_.try_emplace(x, its);
       if (!fresh && known->second != its) known->second = media::kClassNone;
     }
   }
-  for (const auto &[x, size_class] : found) {
-    if (size_class == media::kClassNone) continue;
-    env_.mark("map_word_by_entries");
+}
+
+// The blocks that were found stay; what none of them names waits in quarantine.
+template <PoolEnv Env>
+void Owner<Env>::classify_unread() {
+  for (const auto &[x, size_class] : found_in_unread_) {
     media::MapRecord record = space_.at(x).record;
+    const bool open =
+        record.holder == media::kHolderFormer && record.size_class == media::kClassNone;
+    if (!open || size_class == media::kClassNone || size_class == kFoundLongRun) continue;
+    env_.mark("map_word_by_entries");
     record.size_class = size_class;
     if (size_class == media::kClassRun) record.flags |= media::kMapRunHead;
     set_map(x, record);

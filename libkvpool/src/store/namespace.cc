@@ -230,13 +230,23 @@ int list_namespaces(Context &context, std::vector<NsInfo> &ret_infos) {
 
 int control_namespace(Context &context, std::string_view name, media::NsOp op, u64 deadline,
                       std::string *why) {
-  for (;;) {
+  auto &member = context.member();
+  for (u32 seen = 0, owner = 0;;) {
     u32 id = 0;
     media::NamespaceLine line;
     int err = find_by_name(context, name, id, line);
     media::NsAnswer answer;
+    const bool owner_changed = member.session()->epoch != owner;
+    if (err == 0 && seen != 0 && maybe_removed(seen, line.epoch, owner_changed)) {
+      return fail(why, -EAGAIN,
+                  "the owner of the store changed and namespace '" + std::string(name) +
+                      "' was cleared, or removed and opened anew, meanwhile; look at it (kvpool "
+                      "ns list) and ask again");
+    }
+    if (seen == 0) owner = member.session()->epoch;
     if (err == 0) {
-      err = context.member().ns_control(request(id, line, op), deadline, answer);
+      seen = line.epoch;
+      err = member.ns_control(request(id, line, op), deadline, answer);
       // Gone since it was looked up, perhaps by this very request, which a former owner served.
       if (err == -ENOENT && op == media::NsOp::kRemove) return 0;
     }

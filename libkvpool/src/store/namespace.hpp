@@ -87,7 +87,15 @@ private:
 // All namespaces of the store, in the order of their ids. 0 or -errno.
 int list_namespaces(Context &context, std::vector<NsInfo> &ret_infos);
 
-// -ENOENT when no namespace has that name.
+// Whether a removal that was told "not that epoch any more" may have been served, by an owner that
+// is gone, and the name opened anew since: that namespace is not removed unasked. `seen`, `now`:
+// epoch of the namespace when it was asked, and since; a clear takes one, a removal and an opening
+// two. An owner that is still the same answers what it served once by that answer.
+constexpr bool maybe_removed(u32 seen, u32 now, bool owner_changed) {
+  return owner_changed && now > seen + 1;
+}
+
+// -ENOENT when no namespace has that name; -EAGAIN where maybe_removed().
 int control_namespace(Context &context, std::string_view name, media::NsOp op, u64 deadline,
                       std::string *why);
 int remove_namespace(Context &context, std::string_view name, u64 deadline, std::string *why);
