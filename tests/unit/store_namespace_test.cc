@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of namespaces that no interleaving of a test reaches surely.
+// Shows: rules of namespaces that no interleaving of a test reaches surely.
+// How: the rules alone, by the epochs that callers saw.
 #include <criterion/criterion.h>
 
 #include "store/namespace.hpp"

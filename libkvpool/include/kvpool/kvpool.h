@@ -291,6 +291,12 @@ struct kvpool_open_opts {
   uint32_t log_level;   /* enum kvpool_log_level; 0: KVPOOL_LOG_WARNING */
   uint32_t workers;     /* threads for prepared operations (default 1, at most 16) */
   uint64_t deadline_ns;
+  /*
+   * Bytes of blocks that this member has on their way at a time in each direction (0: 32 MiB). No
+   * copy of 256 KiB or more begins while there are so many: it waits for others of this member, so
+   * that requests, and lines of other members on the same link, do not queue behind all of them.
+   */
+  uint64_t bulk_bytes;
 };
 
 /*
@@ -847,6 +853,8 @@ struct kvpool_stats {
   uint64_t owner_publications;
   uint64_t owner_evictions;
   uint64_t owner_takeovers;
+  uint64_t bulk_waits; /* copies that waited for others, see kvpool_open_opts.bulk_bytes */
+  uint64_t bulk_bytes_most;       /* bytes of blocks that were on their way at once */
 };
 
 /*

@@ -37,6 +37,7 @@ int open_options(const kvpool_open_opts &o, store::ContextOptions &ret, std::str
   ret.name = o.name != nullptr ? o.name : program_name();
   ret.workers = o.workers == 0 ? 1 : o.workers;
   ret.deadline_ns = o.deadline_ns;
+  ret.bulk_bytes = o.bulk_bytes;
   if (o.log != nullptr) {
     ret.log = [fn = o.log, user = o.log_user](store::LogLevel level, const char *text) {
       fn(user, static_cast<kvpool_log_level>(level), text);
@@ -161,6 +162,8 @@ int kvpool_stats_read(kvpool_ctx *ctx, kvpool_stats *ret_stats) {
     s.doubts = c.doubts;
     s.rejoins = c.rejoins;
     s.owner_takeovers = c.takeovers;
+    s.bulk_waits = context.store().bulk().waits();
+    s.bulk_bytes_most = context.store().bulk().most();
     const Counters lines = context.env().memory().total_counters();
     s.lines_acquired = lines.lines_acquired;
     s.lines_published = lines.lines_published;

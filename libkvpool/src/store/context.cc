@@ -69,6 +69,7 @@ int Context::start(const char *address, std::string *why) {
   if (int err = async_.start(options_.workers)) return fail(why, err, "no event descriptor");
   member_ = std::make_unique<Member>(*env_, geometry_);
   store_ = std::make_unique<Store<ProcessEnv>>(*member_);
+  store_->bulk().set_limit(options_.bulk_bytes);
   host_stamp_ = first_word(backend::machine_id()) ^ first_word(backend::boot_nonce());
   if (int err = join(why)) return err;
   if (options_.read_only) return 0;

@@ -34,6 +34,7 @@ struct ContextOptions {
   u32 rank = 0, world = 1;
   std::string name;
   u32 workers = 1;
+  u64 bulk_bytes = 0;  // 0: BulkGate's own
   u64 deadline_ns = 0;
   LogSink log;
   LogLevel log_level = LogLevel::kWarning;

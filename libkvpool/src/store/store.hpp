@@ -15,6 +15,7 @@
 #include "media/seal.hpp"
 #include "pool/member.hpp"
 #include "store/block_layout.hpp"
+#include "store/bulk_gate.hpp"
 #include "store/scratch.hpp"
 #include "transfer/cpu_engine.hpp"
 
@@ -101,6 +102,7 @@ public:
   explicit Store(Member &member) : member_(member), env_(member.env()) {}
 
   Member &member() { return member_; }
+  BulkGate &bulk() { return bulk_; }
 
   // Stores `blocks` one window after another; each block's status says how it fared. Returns 0 or
   // what ended the batch early: -ESTALE (this member is dead or the store gone), -EAGAIN (no
@@ -139,6 +141,9 @@ public:
       for (u32 j = 0; j < open; ++j) {
         const u32 i = scratch.open_blocks[j];
         if (interrupted(options)) return why_interrupted(options);
+        const auto turn = bulk_.enter(env_, BulkGate::kRead, bytes_of(blocks[i]),
+                                      [&] { return !interrupted(options); });
+        if (!turn) return why_interrupted(options);
         if (copy(blocks[i], options, scratch, scratch.proven[i])) scratch.open_blocks[copied++] = i;
       }
       open = copied;
@@ -269,6 +274,13 @@ private:
     return member_.shard_is_open(layout.check_line(first), target.nonce) ? 0 : -EKEYEXPIRED;
   }
 
+  // What a block's plan reads of it.
+  static u64 bytes_of(const GetBlock &block) {
+    if (block.hit.payload_bytes < BulkGate::kBulkBytes) return block.hit.payload_bytes;
+    u64 bytes = 0;
+    for (const transfer::Run &run : block.plan.runs) bytes += run.fragment_bytes * run.count;
+    return std::min(bytes, block.hit.payload_bytes);  // plans are checked later
+  }
   bool interrupted(const GetOptions &o) {
     return (o.cancelled && o.cancelled->load(std::memory_order_relaxed)) ||
            env_.now_ns() >= o.deadline_ns;
@@ -444,12 +456,14 @@ private:
     const u64 first = layout.shape().first_segment(shard);
     const u64 count = layout.shape().shard_segments(shard);
     // proto 6: a writer checks its expiry before each chunk.
+    const auto go_on = [&] {
+      const u64 now = env_.now_ns();
+      return member_.alive() && now < deadline;
+    };
+    const auto turn = bulk_.enter(env_, BulkGate::kWrite, range.end - range.begin, go_on);
+    if (!turn) return member_.alive() ? -ETIMEDOUT : -ESTALE;
     const int err = transfer::gather_write(mem(), layout.pieces(), scratch.plan, range,
-                                           scratch.checks.data() + first,
-                                           [&] {
-                                             const u64 now = env_.now_ns();
-                                             return member_.alive() && now < deadline;
-                                           });
+                                           scratch.checks.data() + first, go_on);
     note_touched(layout, scratch);
     if (err == -ECANCELED && member_.alive()) {
       drain_touched(scratch);  // nothing comes after the call
@@ -677,6 +691,7 @@ private:
 
   Member &member_;
   Env &env_;
+  BulkGate bulk_;
 };
 
 template <pool::PoolEnv Env>
@@ -712,6 +727,9 @@ int Store<Env>::get_rows(pool::NsRef ns, std::span<GetBlock> blocks, transfer::R
     scratch.proven[i] = true;
     used += layout.pieces().size();
   }
+  const auto turn = bulk_.enter(env_, BulkGate::kRead, plan.rows.size() * plan.row_bytes,
+                                [&] { return !interrupted(options); });
+  if (!turn) return why_interrupted(options);
   const auto pieces_of = [&](u64 block) { return scratch.row_blocks[block]; };
   if (int err = transfer::rows_read(mem(), pieces_of, blocks.size(), bytes, plan)) {
     if (err != -EIO) return err;
