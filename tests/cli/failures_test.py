@@ -550,7 +550,7 @@ class Failures(Case):
         self.assertLess(result, 0)
         at.output += text + "\n"
         for command in ("info", "stat", "check"):
-            at.hear(self.bad(command, store, code=1))
+            at.hear(self.bad(command, store, code=4))
         self.kill(owner)
         self.kill(member.child)
         at.do("format", store)
