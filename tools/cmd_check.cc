@@ -274,7 +274,7 @@ std::string way_on(const std::string &address, const ListSink &found) {
   if (!found.superblock.empty()) return unusable_hint(address, found.superblock);
   switch (found.remedy) {
     case media::Remedy::kFormat:
-      return "nothing has a second copy of it: " + format_command(address, false) +
+      return "nothing has a second copy of it: " + format_command(address, Over::kOther) +
              " makes a new store, and its blocks are lost";
     case media::Remedy::kRepair:
       return "kvpool repair " + address + " mends it, while nobody is attached" +

@@ -207,7 +207,7 @@ int cmd_repair(const Args &args) {
     fail(kExitDamaged, address, "damage is left that has no second copy",
          serves ? "kvpool serve " + address +
                       ": the next owner mends it, or drops what it cannot read"
-                : format_command(address, false) + " makes a new store");
+                : format_command(address, Over::kOther) + " makes a new store");
   }
   if (mends.empty()) {
     fail(kExitNothing, address, "there is nothing to mend",

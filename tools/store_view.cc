@@ -144,9 +144,10 @@ u64 size_needed(const backend::Address &where) {
 
 }  // namespace
 
-std::string format_command(const std::string &address, bool force) {
-  const std::string command =
-      "kvpool format " + address + " --yes" + (force ? " --force" : "");
+std::string format_command(const std::string &address, Over over) {
+  const std::string command = "kvpool format " + address +
+                              (over != Over::kNothing ? " --yes" : "") +
+                              (over == Over::kDamaged ? " --force" : "");
   const u64 size = size_needed(parsed(address));
   if (size == 0) return command;
   constexpr u64 kMiB = u64{1} << 20, kGiB = u64{1} << 30;
@@ -169,9 +170,10 @@ void refuse_open(const std::string &address, int error, std::string why) {
   std::string hint;
   const int code = exit_code_of_open(error, why);
   const bool truncated = why.find("truncated") != std::string::npos;
-  if (error == -ENOENT) hint = "make a store: " + format_command(address, false);
+  // Without --yes: a part of a store may be there still.
+  if (error == -ENOENT) hint = "make a store: " + format_command(address, Over::kNothing);
   if (error == -ENODATA) {
-    hint = "make one: " + format_command(address, false) + "; what stands there is lost";
+    hint = "make one: " + format_command(address, Over::kOther) + "; what stands there is lost";
   }
   if (code == kExitDamaged) {
     hint = truncated ? unusable_hint(address, why)
@@ -188,7 +190,7 @@ void refuse_open(const std::string &address, int error, std::string why) {
 }
 
 std::string unusable_hint(const std::string &address, const std::string &why) {
-  const std::string anew = format_command(address, true);
+  const std::string anew = format_command(address, Over::kDamaged);
   if (why.find("truncated") != std::string::npos) {
     return "bring the missing bytes back from a copy, or give the store up: " + anew;
   }
@@ -198,8 +200,9 @@ std::string unusable_hint(const std::string &address, const std::string &why) {
 void fail_superblock(const std::string &address, int error, const std::string &why) {
   switch (error) {
     case -ENODATA:
-      fail(kExitNothing, address, why,
-           "make a store: " + format_command(address, false) + "; what stands there is lost");
+      fail(
+          kExitNothing, address, why,
+          "make a store: " + format_command(address, Over::kOther) + "; what stands there is lost");
     case -EPROTONOSUPPORT:
       fail(kExitFailed, address, why, "a newer kvpool made this store: use that");
     case -ENODEV:
@@ -233,14 +236,34 @@ StoreView::StoreView(const std::string &address) : address_(address) {
   std::string why;
   const int error = media::read_superblock_any_state(*reader_, superblock_, &why);
   if (error != 0) fail_superblock(address, error, why);
+  adopt();
+  refresh();
+}
+
+void StoreView::adopt() {
   geometry_ = superblock_.geometry;
   sealer_ = media::Sealer(geometry_.uuid, geometry_.nonce);
+  copy_note_.clear();
   if (superblock_.copies_differ || !superblock_.copy_intact[0] || !superblock_.copy_intact[1]) {
     copy_note_ = superblock_.copies_differ    ? "the two copies of the superblock differ"
                  : superblock_.copy_intact[0] ? "the second copy of the superblock is damaged"
                                               : "the first copy of the superblock is damaged";
   }
-  refresh();
+}
+
+// Whoever watches a store that is formatted anew sees the new one from then on, and is told.
+bool StoreView::follow_life() {
+  media::SuperblockRead now{};
+  std::string unsaid;  // why the lines of this life cannot be read says more
+  if (media::read_superblock_any_state(*reader_, now, &unsaid) != 0) return false;
+  if (now.geometry.nonce == geometry_.nonce &&
+      std::memcmp(now.geometry.uuid, geometry_.uuid, sizeof geometry_.uuid) == 0) {
+    return false;
+  }
+  superblock_ = now;
+  adopt();
+  warn(fmt::format("{} was formatted anew: its life is {:016x} now", address_, geometry_.nonce));
+  return true;
 }
 
 bool StoreView::load(PoolOffset at, u32 epoch, Line &ret) {
@@ -254,8 +277,11 @@ bool StoreView::load(PoolOffset at, u32 epoch, Line &ret) {
 bool StoreView::refresh() {
   epoch_ = 0;
   media::StoreView view{};
-  if (has_grown(*backend_)) open();
-  if (media::read_view(*reader_, superblock_, view, &why_) != 0 || !view.area_known) return false;
+  if (has_grown(*backend_) || !backend_->still_there().ok()) open();
+  const auto readable = [&] {
+    return media::read_view(*reader_, superblock_, view, &why_) == 0 && view.area_known;
+  };
+  if (!readable() && (!follow_life() || !readable())) return false;
   if (view.epoch() == 0) return false;
   epoch_ = view.epoch();
   owner_member_ = view.active().active_member;
@@ -271,11 +297,14 @@ void StoreView::must_be_readable() {
   constexpr int kLooks = 20;
   if (state() == media::StoreState::kFormatting) {
     fail(kExitNothing, address(), "formatting was not finished",
-         "somebody formats it now, or was killed: " + format_command(address(), false));
+         "somebody formats it now, or was killed: " + format_command(address(), Over::kOther));
   }
   for (int look = 0; !refresh(); ++look) {
     if (look == kLooks) {
-      fail(kExitDamaged, address(), why(), "kvpool check " + address() + " says what is damaged");
+      fail(kExitDamaged, address(), why(),
+           why().find("truncated") != std::string::npos
+               ? unusable_hint(address(), why())
+               : "kvpool check " + address() + " says what is damaged");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -116,6 +116,8 @@ public:
 private:
   bool load(PoolOffset at, u32 epoch, Line &ret);
   void open();
+  void adopt();
+  bool follow_life();
 
   std::string address_;
   std::unique_ptr<backend::Backend> backend_;
@@ -146,7 +148,8 @@ bool has_grown(const backend::Backend &backend);
 
 // The command that makes a new store where `address` leads, over what stands there: with --size
 // where what stands there has none of its own, or has lost a part of it.
-std::string format_command(const std::string &address, bool force);
+enum class Over : u8 { kNothing, kOther, kDamaged };  // nothing, as far as is known
+std::string format_command(const std::string &address, Over over);
 
 // The exit code for what opening a store gave: `why` tells a device that was cut from one that this
 // process cannot map.

@@ -227,6 +227,18 @@ class Images(Case):
             self.good(*re.search(r"kvpool (format [^;\n]*)", said).group(1).split())
             self.good("check", self.store)
 
+    def test_a_cut_of_what_the_pool_has_grown_by(self):
+        store = self.make("grown", "32MiB", "--max-size", "64MiB")
+        path = self.folder / "grown"
+        owner = self.serve(store)
+        self.good("grow", store, "--size", "64MiB")
+        owner.terminate()
+        owner.wait(timeout=20)
+        os.truncate(path, 48 << 20)
+        for words in (("info", store), ("stat", store), ("ls", store), ("get", "k", "--pool", store),
+                      ("put", "k", "--pool", store), ("serve", store, "--seconds", "1")):
+            self.bad(*words, code=4, says=f"({path}) is truncated: {48 << 20} bytes", data=b"1")
+
     def test_a_device_that_is_wrong_is_named_by_its_path(self):
         both = [self.folder / "a", self.folder / "b"]
         store = f"file:{both[0]},{both[1]}"
@@ -235,6 +247,10 @@ class Images(Case):
         self.bad("info", store, code=4, says=f"device 1 ({both[1]}) is truncated: {4 << 20} bytes of {32 << 20}")
         hint = self.bad("get", "k", "--pool", store, code=4, says=f"device 1 ({both[1]})").err
         self.assertIn("--yes --force --size 64MiB", hint)
+        both[1].rename(self.folder / "away")
+        hint = self.bad("get", "k", "--pool", store, code=3, says=f"{both[1]}: no such file").err
+        self.assertNotIn("--yes", hint)
+        (self.folder / "away").rename(both[1])
         os.truncate(both[1], 0)
         hint = self.bad("check", store, code=4, says=f"{both[1]}: truncated").err
         self.good(*re.search(r"kvpool (format [^;\n]*)", hint).group(1).split())

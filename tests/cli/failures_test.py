@@ -192,7 +192,8 @@ class Failures(Case):
         self.put(store, "c", timeout=20)
         self.assertEqual([m["pid"] for m in self.members(store, "owner") if m["owner"]], [owner.pid])
         owner.send_signal(signal.SIGSTOP)  # without a standby
-        self.put(store, "d", code=1, timeout=2 * LEASE)
+        said = at.hear(self.put(store, "d", code=1, timeout=2 * LEASE)).err
+        self.assertIn(f"the owner (pid {owner.pid} on host 0)", said)
         self.good("get", "a", "--pool", store)
         owner.send_signal(signal.SIGCONT)
         self.put(store, "d", timeout=20)

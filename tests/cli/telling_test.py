@@ -190,6 +190,13 @@ class Telling(Case):
                               ((trace, "--requests", "3"), "--requests")):
             self.bad("replay", *words, code=2, says=f"{option}: says nothing with")
 
+    def test_a_key_named_twice_is_one_block(self):
+        store = self.make()
+        self.serve(store)
+        self.good("put", "k", "--pool", store, data=b"1")
+        self.assertIn("1 of 1 would be removed", self.good("rm", "k", "k", "--pool", store, "--dry-run").out)
+        self.assertEqual(self.json("rm", "k", "k", "--pool", store)["data"]["removed"], 1)
+
     def test_ready_fd_is_told_of(self):
         self.assertIn("--ready-fd FD", self.good("serve", "--help").out)
         for shell in ("bash", "zsh"):
@@ -217,6 +224,23 @@ class Telling(Case):
         said = follower.stderr.read()
         life = self.json("info", store)["data"]["life"]
         self.assertIn(f"the store was formatted anew (its life is {life} now)", said)
+
+    def test_who_watches_follows_a_store_that_is_formatted_anew(self):
+        for name, sizes in ((f"file:{self.folder / 'pool'}", ("32MiB", "32MiB")), (f"mem:telling-{os.getpid()}", ("32MiB", "64MiB"))):
+            for words in (("top", name, "--interval", "0.1"), ("stat", name, "--watch", "0.1")):
+                self.good("format", f"{name}?size={sizes[0]}", "--yes", "--force")
+                log = self.folder / "log"
+                with open(log, "w", encoding="utf-8") as file:
+                    watcher = subprocess.Popen([str(KVPOOL), *words, "--count", "1000"], stdout=file, stderr=subprocess.PIPE, text=True)
+                self.children.append(watcher)
+                self.assertTrue(wait_until(lambda: "0 B of 30 MiB" in log.read_text()))
+                self.good("format", f"{name}?size={sizes[1]}", "--yes", "--force")
+                self.good("put", "k", "--pool", name, "--embedded", data=b"1")
+                self.assertTrue(wait_until(lambda: "1 blocks, 64 B" in log.read_text()), log.read_text()[-2000:])
+                watcher.terminate()
+                life = self.json("info", name)["data"]["life"]
+                self.assertIn(f"{name} was formatted anew: its life is {life} now", watcher.communicate(timeout=20)[1])
+        Path(f"/dev/shm/kvpool-telling-{os.getpid()}.0").unlink()
 
     def test_events_end_when_the_store_is_made_elsewhere(self):
         name = f"mem:telling-{os.getpid()}"

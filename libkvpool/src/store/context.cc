@@ -176,6 +176,7 @@ int Context::join(std::string *why) {
                     " member slots of host " + std::to_string(how.host) + " are taken");
   }
   if (err == -ESTALE) return explain_gone(member_->claims().read(), why);
+  if (err == -EFBIG) return explain(err, why);
   if (err)
     return fail(why, err, address_ + ": no area of any owner can be read; try `kvpool check`");
   return 0;
@@ -260,7 +261,9 @@ void Context::keep() {
 
 void Context::keep_once(bool &lost) {
   // So that a caller can be told how long an owner has stood still, not only that it does.
-  if (const u64 now = monotonic_ns(); now - owner_looked_ns_ >= kLookEvery) {
+  // Who serves or stands by looks much more often by itself.
+  const u64 now = monotonic_ns();
+  if (!serving_.load() && now - owner_looked_ns_ >= kLookEvery) {
     owner_looked_ns_ = now;
     owner_state();
   }
@@ -807,6 +810,30 @@ bool Context::first_device_lost() {
   return pool::lines_lost(*env_, geometry_);
 }
 
+// Which device has fewer bytes than the store's regions need; empty: none, as far as can be read.
+std::string Context::truncated_device() {
+  media::MappedReader::Device devices[media::kMaxDevices];
+  u32 count = 0;
+  for (const backend::DeviceSpan &d : backend_->devices()) {
+    devices[count] = {d.base, d.bytes, d.name.c_str(), backend_->file_bytes(count)};
+    if (devices[count].file_bytes < d.bytes) return d.name + ": truncated since it was opened";
+    ++count;
+  }
+  media::MappedReader reader(devices, count);
+  media::SuperblockRead superblock;
+  media::StoreView view;
+  std::string said;
+  if (media::read_superblock(reader, superblock, &said) == 0) {
+    media::read_view(reader, superblock, view, &said);
+  }
+  // What was not mapped because the file was too short is there when the file has become longer.
+  bool grown = false;
+  for (u32 d = 0; d < count; ++d) {
+    grown = grown || devices[d].file_bytes >= devices[d].bytes + backend::kDeviceAlign;
+  }
+  return !grown && said.find("truncated") != std::string::npos ? said : std::string();
+}
+
 // Why this life of the store is over for this process: another one stands there, or nothing that
 // can be read.
 int Context::explain_gone(const pool::ClaimView &view, std::string *why) {
@@ -863,9 +890,11 @@ int Context::explain(int err, std::string *why) {
     case -EUCLEAN:
       return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
     case -EFBIG:
+      if (const std::string cut = truncated_device(); !cut.empty()) {
+        return fail(why, -EUCLEAN, address_ + ": " + cut);
+      }
       return fail(why, err,
-                  address_ + ": a device has fewer bytes than the store, or more than this process "
-                             "can map; `kvpool check` says which, or open it again");
+                  address_ + ": the pool has more bytes than this process can map; open it again");
     case -ENOSPC: return fail(why, err, address_ + ": full, and nothing may be evicted");
     case -EPERM: return fail(why, -ESHUTDOWN, "the namespace is bypassed");
     case -ENOMEM: return fail(why, err, "no memory");

@@ -161,6 +161,9 @@ public:
   // Whether a block of so many bytes fits this store at all. 0, -EMSGSIZE.
   int check_room(u64 payload_bytes, std::string *why);
 
+  // Which process owns the store and for how long it has not moved, where that is longer than one
+  // that works may: a sentence. Empty otherwise.
+  std::string owner_silence();
   // proto 14: nobody can ask, nor serve.
   bool first_device_lost();
   // What a failing call should say: turns the pool's errors into those of the API, with the reason.
@@ -217,7 +220,7 @@ private:
     u64 incarnation = 0, counter = 0, since_ns = 0;
   };
   u64 lease_ns() const { return u64{geometry_.lease_ms} * 1'000'000; }
-  std::string owner_silence();
+  std::string truncated_device();
   int explain_gone(const pool::ClaimView &view, std::string *why);
   bool read_member(u32 slot, media::MemberLine &ret_line);
   bool link_works();
