@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "say.hpp"
+#include "store_view.hpp"
 
 namespace kvpool::tools {
 
@@ -43,8 +44,8 @@ namespace {
 
 std::string hint_for(int error) {
   switch (error) {
-    case -ENODATA:
-      return "make one: kvpool format ADDRESS --yes; what stands there is lost";
+    case -EUSERS:
+      return "kvpool stat ADDRESS lists who is attached; format with more --members";
     case -EAGAIN:
       return "nobody serves the store: kvpool serve ADDRESS, or --embedded";
     case -EUCLEAN:
@@ -52,20 +53,9 @@ std::string hint_for(int error) {
     case -EACCES:
     case -EPERM:
       return "the store belongs to another user";
-    case -EUSERS:
-      return "kvpool stat ADDRESS lists who is attached; format with more --members, or other "
-             "--standby-hosts";
-    case -EEXIST:
-      return "";
     default:
       return "";
   }
-}
-
-int exit_code_for(int error) {
-  if (error == -ENOENT || error == -ENODATA) return kExitNothing;
-  if (error == -EUCLEAN || error == -EBADMSG) return kExitDamaged;
-  return kExitFailed;
 }
 
 }  // namespace
@@ -76,7 +66,10 @@ int checked(int result, const kvpool_ctx *ctx, const std::string &what) {
   const std::string why = detail != nullptr && *detail != '\0' ? detail : std::strerror(-result);
   // The library's sentence often starts with the address itself.
   const bool named = !what.empty() && why.find(what) != std::string::npos;
-  fail(exit_code_for(result), named ? std::string() : what, why, hint_for(result));
+  // An owner that hangs is there; what helps stands in the sentence about it.
+  const bool hangs = why.find("has not answered for") != std::string::npos;
+  fail(exit_code_of(result), named ? std::string() : what, why,
+       hangs ? std::string() : hint_for(result));
 }
 
 Context open_store(const std::string &address, const OpenAs &as) {
@@ -85,7 +78,8 @@ Context open_store(const std::string &address, const OpenAs &as) {
   opts.owner = as.owner;
   opts.name = as.name.c_str();
   kvpool_ctx *ctx = nullptr;
-  checked(kvpool_open(address.c_str(), &opts, &ctx), nullptr, address);
+  const int result = kvpool_open(address.c_str(), &opts, &ctx);
+  if (result < 0) refuse_open(address, result, kvpool_strerror_detail(nullptr));
   return Context(ctx);
 }
 
@@ -111,6 +105,9 @@ Namespace open_namespace(kvpool_ctx *ctx, const std::string &name, const Args &a
   if (result == -EEXIST) {
     fail(kExitFailed, "namespace " + name, "was created with another description",
          "give --model and --dtype as its creator did");
+  }
+  if (result == -EINVAL) {
+    fail(kExitUsage, "namespace " + name, kvpool_strerror_detail(ctx));
   }
   checked(result, ctx, "namespace " + name);
   return Namespace(ns);

@@ -2,6 +2,7 @@
 // kvpool check: the verifier, and single lines in words.
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <functional>
 #include <vector>
 
@@ -29,6 +30,8 @@ public:
       : reader_(reader), progress_(progress) {}
   u32 device_count() const override { return reader_.device_count(); }
   u64 device_bytes(u32 device) const override { return reader_.device_bytes(device); }
+  std::string device_name(u32 device) const override { return reader_.device_name(device); }
+  u64 device_file_bytes(u32 device) const override { return reader_.device_file_bytes(device); }
   bool read_line(PoolOffset at, Line &ret_line) override {
     if ((++lines_ & 0xfff) == 0) progress_.show(lines_, 0, "lines read");
     return reader_.read_line(at, ret_line);
@@ -48,8 +51,12 @@ public:
                     {"text", media::finding_text(finding.finding)},
                     {"at", place_text(finding.at)},
                     {"detail", finding.detail}});
-    if (media::finding_severity(finding.finding) != media::Severity::kDamage) return;
+    if (media::finding_severity(finding.finding) != media::Severity::kDamage) {
+      warning_remedy = std::max(warning_remedy, media::finding_remedy(finding.finding));
+      return;
+    }
     remedy = std::max(remedy, media::finding_remedy(finding.finding));
+    serve = serve || media::finding_remedy(finding.finding) == media::Remedy::kServe;
     if (superblock.empty() && finding.finding == media::Finding::kSuperblock) {
       superblock = finding.detail;
     }
@@ -59,6 +66,8 @@ public:
   }
   Json list = Json::array();
   media::Remedy remedy = media::Remedy::kItself;  // that all the damage together needs
+  bool serve = false;  // a part of it needs an owner
+  media::Remedy warning_remedy = media::Remedy::kItself;  // and all the warnings
   std::string superblock, block;                  // details of the first of these
 };
 
@@ -240,8 +249,9 @@ void print_findings(const std::string &address, const Json &findings,
                            at.empty() ? "" : " at " + at, detail.empty() ? "" : ": " + detail));
   }
   const Json sums = report_json(report);
+  const char *verdict = damaged ? "DAMAGED" : findings.empty() ? "clean" : "no damage";
   print_text(fmt::format("{}: {}: {} blocks published, {} lines read, {} damage, {} warnings\n",
-                         address, damaged ? "DAMAGED" : "clean",
+                         address, verdict,
                          count_text(sums["published"].get<u64>()), count_text(report.lines_read),
                          sums["damage"].get<u64>(), sums["warnings"].get<u64>()));
 }
@@ -249,7 +259,7 @@ void print_findings(const std::string &address, const Json &findings,
 // Findings about one block's bytes: it goes, and the store is whole again.
 int verify(const Args &args, media::LineReader &lines, ListSink &ret_findings,
            media::VerifyReport &ret_report) {
-  ret_findings.list = Json::array();
+  ret_findings = ListSink();
   Progress progress("check", args.text("--progress", "auto"));
   CountingReader reader(lines, progress);
   media::VerifyOptions options;
@@ -264,9 +274,11 @@ std::string way_on(const std::string &address, const ListSink &found) {
   if (!found.superblock.empty()) return unusable_hint(address, found.superblock);
   switch (found.remedy) {
     case media::Remedy::kFormat:
-      return "nothing has a second copy of it: kvpool format " + address +
-             " --yes makes a new store, and its blocks are lost";
-    case media::Remedy::kRepair: return "kvpool repair " + address;
+      return "nothing has a second copy of it: " + format_command(address, Over::kOther) +
+             " makes a new store, and its blocks are lost";
+    case media::Remedy::kRepair:
+      return "kvpool repair " + address + " mends it, while nobody is attached" +
+             (found.serve ? "; the rest is mended by the next owner: kvpool serve " + address : "");
     case media::Remedy::kServe:
       return "kvpool serve " + address + ": the next owner mends it, or drops what it cannot read";
     case media::Remedy::kItself:
@@ -325,6 +337,11 @@ int cmd_check(const Args &args) {
     fail(kExitDamaged, address,
          fmt::format("damaged, {} findings", report.count(media::Severity::kDamage)),
          way_on(address, sink));
+  }
+  // What a crash left is no damage, but readers may stumble over it until somebody mends it.
+  if (sink.warning_remedy > media::Remedy::kRemove) {
+    sink.remedy = sink.warning_remedy;
+    std::fputs(("hint: " + way_on(address, sink) + "\n").c_str(), stderr);
   }
   return kExitFine;
 }

@@ -8,6 +8,7 @@
 #include "client.hpp"
 #include "commands.hpp"
 #include "say.hpp"
+#include "store_view.hpp"
 #include "store/context.hpp"
 #include "store/namespace.hpp"
 
@@ -70,11 +71,35 @@ int list_namespaces(const Args &args, kvpool_ctx *ctx, const std::string &addres
   return kExitFine;
 }
 
-bool exists(kvpool_ctx *ctx, const std::string &address, const std::string &name) {
+bool exists(kvpool_ctx *ctx, const std::string &address, const std::string &name,
+            kvpool_ns_info &ret_info) {
   for (const auto &info : list_of(ctx, address)) {
-    if (info.name == name) return true;
+    if (info.name != name) continue;
+    ret_info = info;
+    return true;
   }
   return false;
+}
+
+// What was chosen when the namespace was created stays so: nobody is told that it is otherwise.
+void refuse_other_values(const Args &args, const kvpool_ns_info &info) {
+  std::string differs;
+  const auto differ = [&](const char *option, bool same, const std::string &has) {
+    if (!args.has(option) || same) return;
+    differs += fmt::format("{}{} {}", differs.empty() ? "" : ", ", has, option + 2);
+  };
+  differ("--quota", args.number("--quota", 0) == info.quota_bytes,
+         info.quota_bytes == 0 ? "no" : bytes_text(info.quota_bytes));
+  differ("--weight", args.number("--weight", 10) == info.weight, std::to_string(info.weight));
+  differ("--verify", args.text("--verify") == verify_name(info.verify), verify_name(info.verify));
+  differ("--block-bytes", args.number("--block-bytes", 0) == info.block_bytes,
+         info.block_bytes == 0 ? "any" : bytes_text(info.block_bytes));
+  if (differs.empty()) return;
+  fail(
+      kExitFailed, fmt::format("namespace {}", info.name), "is there already, and has " + differs,
+      fmt::format("these are chosen once: kvpool ns remove {} --yes, which forgets its blocks, and "
+                  "create it anew",
+                  info.name));
 }
 
 void done(const Args &args, const std::string &action, const std::string &name, bool dry) {
@@ -115,7 +140,7 @@ void control(const Args &args, kvpool_ctx *ctx, const std::string &address,
   std::unique_ptr<store::Context> context;
   std::string why;
   if (const int err = store::Context::open(address.c_str(), how, context, &why)) {
-    fail_errno(address, err, why);
+    refuse_open(address, err, std::move(why));
   }
   const media::NsOp op = action == "clear"    ? media::NsOp::kClear
                          : action == "bypass" ? media::NsOp::kBypassOn
@@ -133,7 +158,6 @@ int cmd_ns(const Args &args) {
   if ((action == "list") != name.empty()) {
     fail(kExitUsage, {}, action == "list" ? "list takes no NAME" : action + " needs a NAME");
   }
-  if (name.size() > 16) fail(kExitUsage, "NAME", "is longer than 16 bytes");
   const std::string address = store_address(args, "--pool");
   const bool dry = args.has("--dry-run");
   OpenAs as;
@@ -145,7 +169,9 @@ int cmd_ns(const Args &args) {
   }
   Context ctx = open_store(address, as);
   if (action == "list") return list_namespaces(args, ctx.get(), address);
-  const bool there = exists(ctx.get(), address, name);
+  kvpool_ns_info info = {};
+  const bool there = exists(ctx.get(), address, name, info);
+  if (action == "create" && there) refuse_other_values(args, info);
   if (action != "create" && !there) {
     fail(kExitNothing, "namespace " + name, "there is none", "kvpool ns list names them");
   }

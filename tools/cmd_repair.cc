@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvpool repair: restores what has a second copy. Works under the store's format lock, so that
-// nobody formats or takes over meanwhile, and only while nobody is attached.
+// kvpool repair: restores what has a second copy, and clears what needs none. Works under the
+// store's format lock, so that nobody formats or takes over meanwhile, and only while nobody is
+// attached.
 #include <algorithm>
 #include <cerrno>
 
@@ -85,6 +86,52 @@ void mend_claims(media::LineReader &reader, const media::Geometry &geo,
   }
 }
 
+// Whether a line is neither blank nor intact, nor will be at another look.
+template <class T>
+bool is_damaged(media::LineReader &reader, const media::Sealer &sealer, PoolOffset at, T &ret) {
+  constexpr int kLooks = 8;
+  for (int look = 0; look < kLooks; ++look) {
+    Line line{};
+    if (!reader.read_line(at, line)) return false;  // there is nothing to write to
+    if (line == Line{}) return false;
+    if (!sealer.intact(line, at, 0)) continue;
+    ret = media::from_line<T>(line);
+    return false;
+  }
+  return true;
+}
+
+// Lines that nobody believes once they are damaged, and that stand as long as nobody has a reason
+// to write them. They become what they were formatted as: a host that never was, a reaper and an
+// owner that said nothing.
+void clear_lines(media::LineReader &reader, const media::Geometry &geo,
+                 std::vector<Mend> &ret_mends) {
+  const media::Sealer sealer(geo.uuid, geo.nonce);
+  for (u32 host = 0; host < geo.host_count; ++host) {
+    media::HostLine line{};
+    line.incarnation = 1;
+    const PoolOffset at = geo.host_at(host);
+    const bool bad = is_damaged(reader, sealer, at, line) || line.incarnation == 0;
+    if (bad) ret_mends.push_back({fmt::format("line of host {}", host), at});
+  }
+  for (u32 slot = 0; slot < geo.member_count(); ++slot) {
+    media::ReaperLine reaper{};
+    reaper.state = static_cast<u8>(media::ReaperState::kNone);
+    const PoolOffset at = geo.reaper_at(slot);
+    const bool bad = is_damaged(reader, sealer, at, reaper) ||
+                     reaper.state < static_cast<u8>(media::ReaperState::kNone) ||
+                     reaper.state > static_cast<u8>(media::ReaperState::kQuiet);
+    if (bad) ret_mends.push_back({fmt::format("reaper line of member slot {}", slot), at});
+    for (u32 standby = 0; standby < geo.standby_count; ++standby) {
+      media::NoticeLine notice{};
+      const PoolOffset told = geo.notice_at(slot, standby);
+      if (!is_damaged(reader, sealer, told, notice)) continue;
+      ret_mends.push_back(
+          {fmt::format("notice line of member slot {}, standby slot {}", slot, standby), told});
+    }
+  }
+}
+
 // Holds every place of the store that somebody attached would hold; says so when one is taken.
 void take_locks(backend::Backend &pool, const media::Geometry &geo, const std::string &address) {
   bool taken = false;
@@ -115,6 +162,7 @@ int cmd_repair(const Args &args) {
   Json beyond = Json::array();
   mend_superblock(*pool.reader, superblock, mends);
   mend_claims(*pool.reader, superblock.geometry, mends, beyond);
+  clear_lines(*pool.reader, superblock.geometry, mends);
   if (!mends.empty() && !dry && !args.has("--yes") &&
       !confirmed_by_typing(fmt::format("{} lines of {} will be written.", mends.size(), address),
                            address)) {
@@ -159,7 +207,7 @@ int cmd_repair(const Args &args) {
     fail(kExitDamaged, address, "damage is left that has no second copy",
          serves ? "kvpool serve " + address +
                       ": the next owner mends it, or drops what it cannot read"
-                : "kvpool format " + address + " --yes makes a new store");
+                : format_command(address, Over::kOther) + " makes a new store");
   }
   if (mends.empty()) {
     fail(kExitNothing, address, "there is nothing to mend",

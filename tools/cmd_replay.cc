@@ -51,9 +51,28 @@ int replay_metadata(const Args &args, const Workload &workload) {
   return kExitFine;
 }
 
+// Options that say nothing beside one another.
+void refuse_pairs(const Args &args) {
+  struct Pair {
+    const char *given, *useless, *why;
+  };
+  constexpr Pair kPairs[] = {
+      {"--pool", "--capacity", "a store that is there has its size"},
+      {"--pool", "--scratch", "no new store is made"},
+      {"FILE", "--seed", "it is for the workload that is generated without FILE"},
+      {"FILE", "--requests", "it is for the workload that is generated without FILE"},
+  };
+  for (const Pair &pair : kPairs) {
+    if (!args.has(pair.given) || !args.has(pair.useless)) continue;
+    fail(kExitUsage, pair.useless, fmt::format("says nothing with {}: {}", pair.given, pair.why),
+         "leave one of them out");
+  }
+}
+
 }  // namespace
 
 int cmd_replay(const Args &args) {
+  if (!args.has("--member")) refuse_pairs(args);
   const Workload workload = workload_of(args);
   if (workload.trace.bad_lines != 0 && !args.has("--member")) {
     warn(fmt::format("{} lines cannot be read and were skipped; the first: {}",

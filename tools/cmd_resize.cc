@@ -40,7 +40,8 @@ std::string hint_of(int error, const std::string &why, bool shrink) {
   int code = wrong ? kExitUsage : kExitFailed;
   if (error == -ENOENT || error == -ENODATA) code = kExitNothing;
   if (error == -EUCLEAN) code = kExitDamaged;
-  const std::string hint = hint_of(error, why, shrink);
+  const bool hangs = why.find("has not answered for") != std::string::npos;
+  const std::string hint = hangs ? "" : hint_of(error, why, shrink);
   fail(code, address, std::move(why), hint);
 }
 
@@ -128,7 +129,7 @@ int resize(const Args &args, bool shrink) {
   std::unique_ptr<store::Context> context;
   std::string why;
   if (int err = store::Context::open(address.c_str(), how, context, &why)) {
-    refuse(address, err, std::move(why), shrink);
+    refuse_open(address, err, std::move(why));
   }
   Watch watch(args);
   store::ResizeOptions options;

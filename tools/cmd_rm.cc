@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool rm: removes blocks by key.
+#include <algorithm>
+#include <cstring>
+
 #include <fmt/format.h>
 
 #include "client.hpp"
@@ -19,6 +22,13 @@ int cmd_rm(const Args &args) {
   Namespace ns = open_namespace(ctx.get(), name, args, false);
   std::vector<kvpool_key> keys;
   for (const std::string &text : args.all("KEY")) keys.push_back(key_of(ns.get(), text, args));
+  // A key that is named twice is one block.
+  const auto order = [](const kvpool_key &a, const kvpool_key &b) {
+    return std::memcmp(a.bytes, b.bytes, sizeof a.bytes);
+  };
+  std::sort(keys.begin(), keys.end(), [&](auto &a, auto &b) { return order(a, b) < 0; });
+  const auto same = [&](auto &a, auto &b) { return order(a, b) == 0; };
+  keys.erase(std::unique(keys.begin(), keys.end(), same), keys.end());
   const std::uint64_t deadline = deadline_in(args.real("--timeout", 5));
   std::uint64_t removed = 0;
   if (dry) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool serve: owner of a store, or standby, until a signal or --seconds.
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -94,13 +95,32 @@ Json stats_json(const kvpool_stats &stats) {
   return data;
 }
 
+void refuse_serving(int result, const kvpool_ctx *ctx, const std::string &address) {
+  if (result == -EINVAL) {  // the store's lease is shorter than what was asked for
+    fail(kExitUsage, "--suspicion", kvpool_strerror_detail(ctx),
+         "leave it out for a second, or the lease where that is shorter");
+  }
+  const std::string why = result == -EUSERS ? kvpool_strerror_detail(ctx) : "";
+  if (why.find("standby") != std::string::npos) {
+    fail(kExitFailed, {}, why,
+         "kvpool stat ADDRESS lists who serves and stands by; kvpool format with more --standbys, "
+         "or other --standby-hosts, makes room for more");
+  }
+  checked(result, ctx, address);
+}
+
 }  // namespace
 
 int cmd_serve(const Args &args) {
   const std::string address = store_address(args, "ADDRESS");
+  const bool suspects = args.has("--suspicion");
   const double suspicion = args.real("--suspicion", 1);
   if (!(suspicion >= 0.2 && suspicion <= 600)) {
     fail(kExitUsage, "--suspicion", "expected 0.2 to 600 seconds");
+  }
+  const int ready_fd = args.has("--ready-fd") ? static_cast<int>(args.number("--ready-fd", 0)) : -1;
+  if (ready_fd >= 0 && fcntl(ready_fd, F_GETFD) < 0) {
+    fail(kExitUsage, "--ready-fd", fmt::format("{} is no open descriptor", ready_fd));
   }
   OpenAs as;
   as.name = args.text("--name", "serve");
@@ -109,9 +129,8 @@ int cmd_serve(const Args &args) {
   g_serving.store(ctx.get());
   catch_signals();
   kvpool_serve_opts opts = KVPOOL_OPTS(kvpool_serve_opts);
-  opts.suspicion_ms = static_cast<std::uint32_t>(suspicion * 1000);
+  if (suspects) opts.suspicion_ms = static_cast<std::uint32_t>(suspicion * 1000);
   if (args.has("--seconds")) opts.until_ns = deadline_in(args.real("--seconds", 0));
-  const int ready_fd = args.has("--ready-fd") ? static_cast<int>(args.number("--ready-fd", 0)) : -1;
   std::atomic<bool> done{false};
   std::thread announcer([&, fd = ready_fd] { announce(ctx.get(), fd, address, done); });
   const int result = stop_requested() ? 0 : kvpool_serve(ctx.get(), &opts);
@@ -120,7 +139,7 @@ int cmd_serve(const Args &args) {
   kvpool_stats stats = KVPOOL_OPTS(kvpool_stats);
   const bool counted = kvpool_stats_read(ctx.get(), &stats) >= 0;
   g_serving.store(nullptr);
-  checked(result, ctx.get(), address);
+  refuse_serving(result, ctx.get(), address);
   if (counted && args.json()) print_json("serve", stats_json(stats));
   if (counted && !args.json()) {
     print_text(fmt::format("served {} requests, {} publications, {} evictions\n",

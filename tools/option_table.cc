@@ -18,15 +18,28 @@ constexpr OptionSpec kProgress{"--progress",
 constexpr OptionSpec kStore{"ADDRESS", Kind::kAddress, "ADDRESS", "$KVPOOL",
                             "Address of the store."};
 constexpr OptionSpec kPool{"--pool", Kind::kAddress, "ADDRESS", "$KVPOOL", "Address of the store."};
-constexpr OptionSpec kNs{"--ns", Kind::kText, "NAME", "default", "Name of the namespace."};
-constexpr OptionSpec kModel{"--model", Kind::kText, "TEXT", "blob",
-                            "Model and revision that the namespace was created with."};
-constexpr OptionSpec kDtype{"--dtype", Kind::kText, "TYPE", "u8",
-                            "Element type that the namespace was created with."};
+constexpr OptionSpec kNs{"--ns", Kind::kText, "NAME", "default", "Name of the namespace.", "",
+                         0,      1,           16};
+constexpr OptionSpec kModel{"--model",
+                            Kind::kText,
+                            "TEXT",
+                            "blob",
+                            "Model and revision that the namespace was created with.",
+                            "",
+                            0,
+                            1};
+constexpr OptionSpec kDtype{"--dtype",
+                            Kind::kText,
+                            "TYPE",
+                            "u8",
+                            "Element type that the namespace was created with.",
+                            "",
+                            0,
+                            1};
 constexpr OptionSpec kHex{"--hex", Kind::kFlag, "", "",
                           "KEY is the 64 hexadecimal digits of a block's key, as ls prints it."};
 constexpr OptionSpec kKey{"KEY", Kind::kText, "KEY", "", "Key of the block: any 1 to 256 bytes.",
-                          "",    kRequired};
+                          "",    kRequired,   1,     256};
 constexpr OptionSpec kDryRun{"--dry-run", Kind::kFlag, "", "",
                              "Say what would be done, and change nothing."};
 constexpr OptionSpec kTimeout{"--timeout", Kind::kReal, "SECONDS", "5", "Give up after this time."};
@@ -35,7 +48,7 @@ constexpr OptionSpec kFormat[] = {
     {"ADDRESS", Kind::kAddress, "ADDRESS", "",
      "Address of the store; mem: and new files need size=, here or as --size.", "", kRequired},
     {"--size", Kind::kBytes, "BYTES", "as the address says",
-     "Size of the pool over all its devices."},
+     "Size of the pool over all its devices.", "", 0, 1, kPoolBytesMax},
     {"--devices", Kind::kCount, "N", "as the address says", "Number of devices of a mem: pool.", "",
      0, 1, 16},
     {"--block-bytes", Kind::kBytes, "BYTES", "16KiB to 1MiB, by the pool's size",
@@ -45,7 +58,8 @@ constexpr OptionSpec kFormat[] = {
      "outgrown.",
      "", 0, 1, 64},
     {"--max-size", Kind::kBytes, "BYTES", "four times the size",
-     "How large kvpool grow may make the pool: room in the extent map, up to 64 times the size."},
+     "How large kvpool grow may make the pool: room in the extent map, up to 64 times the size.",
+     "", 0, 1, kPoolBytesMax},
     {"--hosts", Kind::kCount, "N", "2 to 16, by the pool's size", "Hosts that may attach.", "", 0,
      1, 16},
     {"--members", Kind::kCount, "N", "8 to 16, by the pool's size",
@@ -102,7 +116,8 @@ constexpr OptionSpec kHost[] = {
 constexpr OptionSpec kGrow[] = {
     kStore,
     {"--size", Kind::kBytes, "BYTES", "",
-     "Size of the pool then, over all its devices: a multiple of 2 MiB on each.", "", kRequired},
+     "Size of the pool then, over all its devices: a multiple of 2 MiB on each.", "", kRequired, 1,
+     kPoolBytesMax},
     {"--timeout", Kind::kReal, "SECONDS", "5", "Give up when no owner answers for this time."},
     kDryRun,
     kProgress,
@@ -112,14 +127,14 @@ constexpr OptionSpec kGrow[] = {
 constexpr OptionSpec kStat[] = {
     kStore,
     {"--watch", Kind::kReal, "SECONDS", "", "Print again every so many seconds until interrupted."},
-    {"--count", Kind::kCount, "N", "", "With --watch: stop after N times."},
+    {"--count", Kind::kCount, "N", "", "With --watch: stop after N times.", "", 0, 1},
     kJson,
 };
 
 constexpr OptionSpec kTop[] = {
     kStore,
     {"--interval", Kind::kReal, "SECONDS", "1", "Time between two pictures."},
-    {"--count", Kind::kCount, "N", "", "Stop after N pictures."},
+    {"--count", Kind::kCount, "N", "", "Stop after N pictures.", "", 0, 1},
     kJson,
 };
 
@@ -130,8 +145,10 @@ constexpr OptionSpec kServe[] = {
     {"--suspicion", Kind::kReal, "SECONDS", "1, and the store's lease at most",
      "Take over from a living owner whose heartbeat stands still for this time."},
     {"--huge", Kind::kFlag, "", "", "Ask for huge pages and populate all memory now."},
-    {"--ready-fd", Kind::kCount, "FD", "", "Write a line to this descriptor when serving.", "",
-     kHidden},
+    {"--ready-fd", Kind::kCount, "FD", "",
+     "Write the line ready to this descriptor once the store is served, by this process or the one "
+     "that it stands by for.",
+     "", 0, 0, 1u << 20},
     kJson,
 };
 
@@ -142,7 +159,7 @@ constexpr OptionSpec kPut[] = {
     kNs,
     kModel,
     kDtype,
-    {"--parent", Kind::kText, "KEY", "", "Key of the block before it in its chain."},
+    {"--parent", Kind::kText, "KEY", "", "Key of the block before it in its chain.", "", 0, 1, 256},
     {"--embedded", Kind::kFlag, "", "", "Serve the store in this process when nobody else does."},
     kTimeout,
     kDryRun,
@@ -159,14 +176,14 @@ constexpr OptionSpec kGet[] = {
 
 constexpr OptionSpec kLs[] = {
     kStore,
-    {"--ns", Kind::kText, "NAME", "", "Only blocks of this namespace."},
+    {"--ns", Kind::kText, "NAME", "", "Only blocks of this namespace.", "", 0, 1, 16},
     {"--limit", Kind::kCount, "N", "1000", "Print at most N blocks; 0 prints all."},
     {"--all", Kind::kFlag, "", "", "Also blocks that are pending, draining or hidden."},
     kJson,
 };
 
 constexpr OptionSpec kRm[] = {
-    {"KEY", Kind::kText, "KEY", "", "Keys of the blocks.", "", kRequired | kMany},
+    {"KEY", Kind::kText, "KEY", "", "Keys of the blocks.", "", kRequired | kMany, 1, 256},
     kPool,
     kNs,
     kModel,
@@ -180,15 +197,18 @@ constexpr OptionSpec kRm[] = {
 constexpr OptionSpec kNsOptions[] = {
     {"ACTION", Kind::kChoice, "ACTION", "", "What to do.", "list|create|clear|bypass|resume|remove",
      kRequired},
-    {"NAME", Kind::kText, "NAME", "", "Name of the namespace, 1 to 16 bytes; not for list."},
+    {"NAME", Kind::kText, "NAME", "", "Name of the namespace, 1 to 16 bytes; not for list.", "", 0,
+     1, 16},
     kPool,
     kModel,
     kDtype,
     {"--block-tokens", Kind::kCount, "N", "16", "Tokens of a block.", "", 0, 1, 1u << 20},
     {"--block-bytes", Kind::kBytes, "BYTES", "any", "Payload of a block, a multiple of 64.", "", 0,
      0, 1u << 30},
-    {"--quota", Kind::kBytes, "BYTES", "none", "Most bytes the namespace may hold."},
-    {"--weight", Kind::kCount, "N", "10", "Share under pressure.", "", 0, 1, 100},
+    {"--quota", Kind::kBytes, "BYTES", "none",
+     "Most bytes the namespace may hold; chosen when it is created."},
+    {"--weight", Kind::kCount, "N", "10", "Share under pressure; chosen when it is created.", "", 0,
+     1, 100},
     {"--verify", Kind::kChoice, "POLICY", "always", "Which reads are proven.", "always|sample|off"},
     {"--embedded", Kind::kFlag, "", "", "Serve the store in this process when nobody else does."},
     {"--yes", Kind::kFlag, "", "", "Clear or remove without asking."},
@@ -279,8 +299,10 @@ constexpr CommandSpec kCommands[] = {
      "4 means damage. May run beside a living store.",
      kCheck, cmd_check},
     {"repair", "mend what can be mended",
-     "Restores a damaged copy of the superblock and of claims from the other copy. Nobody may be "
-     "attached. What cannot be mended is named, with the way on.",
+     "Restores a damaged copy of the superblock and of claims from the other copy, and clears "
+     "damaged "
+     "lines of hosts, reapers and notices. Nobody may be attached. What cannot be mended is named, "
+     "with the way on.",
      kRepair, cmd_repair},
     {"host", "give up a host that is lost for ever",
      "Says that no process of the host will ever store again, so that the owner takes back what "
@@ -293,9 +315,9 @@ constexpr CommandSpec kCommands[] = {
      kGrow, cmd_grow},
     {"shrink", "make a store smaller while it is in use",
      "Has the owner empty the last extents of the pool, takes them out of use and gives their "
-     "storage back; members go on. Interrupted or killed, it leaves the size as it was, and evicts "
-     "no more "
-     "once a lease is over.",
+     "storage back; members go on. Interrupted, it leaves the size as it was. Killed, the store "
+     "may "
+     "become smaller all the same within a lease; the storage comes back with the next shrink.",
      kGrow, cmd_shrink},
     {"stat", "counts of a store",
      "Prints how full the store is, by namespace and state, who its members are, and who owns it.",

@@ -158,17 +158,23 @@ void check_value(const CommandSpec &command, const OptionSpec &option, const std
     }
     case Kind::kAddress: {
       backend::Address where;
+      // It only looks at the text: whatever it refuses is a wrong word, not a missing store.
       const auto status = backend::parse_address(value.c_str(), where);
-      if (status.err == -EINVAL) usage(command, status.what, "see kvpool-address(7)");
+      if (!status.ok()) usage(command, status.what, "see kvpool-address(7)");
       return;
     }
+    case Kind::kText:
+      if (value.size() >= option.min && value.size() <= option.max) return;
+      usage(command, fmt::format("{}: {} bytes, expected {} to {}", option.name, value.size(),
+                                 option.min, option.max));
     default:
       return;
   }
-  if (number < option.min || number > option.max) {
-    usage(command,
-          fmt::format("{}: {} is outside {} to {}", option.name, value, option.min, option.max));
-  }
+  if (number >= option.min && number <= option.max) return;
+  // Sizes that have no limit but what a pool can name are easier to read in words.
+  const bool words = option.kind == Kind::kBytes && option.max == kPoolBytesMax;
+  usage(command, fmt::format("{}: {} is outside {} to {}", option.name, value, option.min,
+                             words ? bytes_text(option.max) : std::to_string(option.max)));
 }
 
 void refuse_unknown(const CommandSpec &command, const std::vector<std::string> &left) {

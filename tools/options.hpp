@@ -29,6 +29,8 @@ inline constexpr std::uint8_t kMany = 2;  // may be given more than once
 inline constexpr std::uint8_t kHidden =
     4;  // for tests and child processes: not in help or man page
 
+inline constexpr std::uint64_t kPoolBytesMax = std::uint64_t{1} << 60;  // 16 devices of 64 PiB
+
 struct OptionSpec {
   std::string_view name;  // "--size"; a positional argument has no dashes: "ADDRESS"
   Kind kind = Kind::kFlag;
@@ -37,7 +39,7 @@ struct OptionSpec {
   std::string_view help;      // one sentence
   std::string_view choices;   // kChoice: "a|b|c"
   std::uint8_t flags = 0;
-  std::uint64_t min = 0;  // kCount, kBytes
+  std::uint64_t min = 0;  // kCount, kBytes: the number; kText: its length
   std::uint64_t max = UINT64_MAX;
 
   bool positional() const { return !name.starts_with("--"); }

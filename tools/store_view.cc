@@ -2,6 +2,10 @@
 // Reads a store's medium for people (store_view.hpp).
 #include "store_view.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -77,16 +81,7 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
   const auto status = backend::Backend::open(where, mode, {}, pool.backend);
   if (!status.ok()) {
     if (status.err == -ENODATA) fail_superblock(address, status.err, status.what);
-    const bool missing = status.err == -ENOENT;
-    fail(missing                  ? kExitNothing
-         : status.err == -EUCLEAN ? kExitDamaged
-                                  : kExitFailed,
-         {}, status.what,
-         missing ? "make a store: kvpool format " + address +
-                       (where.size || where.scheme == backend::Scheme::kDax ? "" : " --size 1GiB")
-         : status.err == -EFBIG
-             ? unusable_hint(address, status.what)
-             : std::string());
+    refuse_open(address, status.err, status.what);
   }
   std::vector<DeviceMapping> mappings;
   for (const auto &span : pool.backend->devices()) mappings.push_back({span.base, span.bytes});
@@ -95,8 +90,107 @@ OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
   return pool;
 }
 
+namespace {
+
+// What device `d` had when the store was made, as it says itself where that can still be read;
+// else what the file has, 0 when there is none. `ret_store`: whether it begins as one of a store.
+u64 device_bytes_before(const std::string &path, bool &ret_store) {
+  u64 bytes = 0;
+  ret_store = false;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return 0;
+  struct stat st = {};
+  if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) bytes = static_cast<u64>(st.st_size);
+  Line line{};
+  if (pread(fd, &line, sizeof line, 0) == sizeof line && media::Sealer::identity_intact(line)) {
+    const auto id = media::from_line<media::Identity>(line);
+    ret_store = id.magic == media::kMagic;
+    if (ret_store) bytes = std::max(bytes, u64{id.device_bytes});
+  }
+  close(fd);
+  return bytes;
+}
+
+// What --size of kvpool format has to be for the store at `where`, 0 where it needs none: dax
+// devices and addresses with a size have their own, and so have files that are whole.
+u64 size_needed(const backend::Address &where) {
+  constexpr u64 kExample = u64{1} << 30;
+  if (where.size || where.scheme == backend::Scheme::kDax) return 0;
+  std::vector<std::string> paths = where.paths;
+  struct stat st = {};
+  if (where.scheme == backend::Scheme::kMem) {
+    for (u32 d = 0; d < backend::kMaxDevices; ++d) {
+      paths.push_back("/dev/shm" + backend::shm_name(where.name, d));
+      if (d > 0 && stat(paths.back().c_str(), &st) != 0) {
+        paths.pop_back();
+        break;
+      }
+    }
+  }
+  u64 sum = 0, largest = 0;
+  bool whole = true, store = false;
+  for (const std::string &path : paths) {
+    const u64 before = device_bytes_before(path, store);
+    const u64 now = stat(path.c_str(), &st) == 0 ? static_cast<u64>(st.st_size) : 0;
+    whole = whole && now >= before && now >= backend::kDeviceAlign;
+    largest = std::max(largest, store || now >= backend::kDeviceAlign ? before : 0);
+    sum += before;
+  }
+  if (whole) return 0;
+  // A device that is gone or empty was most likely as large as the others.
+  sum = std::max(sum, largest * paths.size()) / backend::kDeviceAlign * backend::kDeviceAlign;
+  return largest == 0 ? kExample : sum;
+}
+
+}  // namespace
+
+std::string format_command(const std::string &address, Over over) {
+  const std::string command = "kvpool format " + address +
+                              (over != Over::kNothing ? " --yes" : "") +
+                              (over == Over::kDamaged ? " --force" : "");
+  const u64 size = size_needed(parsed(address));
+  if (size == 0) return command;
+  constexpr u64 kMiB = u64{1} << 20, kGiB = u64{1} << 30;
+  return size % kGiB == 0 ? fmt::format("{} --size {}GiB", command, size / kGiB)
+                          : fmt::format("{} --size {}MiB", command, size / kMiB);
+}
+
+int exit_code_of_open(int error, const std::string &why) {
+  switch (error) {
+    case -ERANGE:  // a host id, or another number of the address, that this store does not have
+      return kExitUsage;
+    case -EFBIG:
+      return why.find("truncated") != std::string::npos ? kExitDamaged : kExitFailed;
+    default:
+      return exit_code_of(error);
+  }
+}
+
+void refuse_open(const std::string &address, int error, std::string why) {
+  std::string hint;
+  const int code = exit_code_of_open(error, why);
+  const bool truncated = why.find("truncated") != std::string::npos;
+  // Without --yes: a part of a store may be there still.
+  if (error == -ENOENT) hint = "make a store: " + format_command(address, Over::kNothing);
+  if (error == -ENODATA) {
+    hint = "make one: " + format_command(address, Over::kOther) + "; what stands there is lost";
+  }
+  if (code == kExitDamaged) {
+    hint = truncated ? unusable_hint(address, why)
+                     : "kvpool check " + address + " says what is damaged";
+  }
+  if (error == -ERANGE) hint = "kvpool info " + address + " says how many hosts the store has";
+  if (error == -EAGAIN) hint = "nobody serves the store: kvpool serve ADDRESS, or --embedded";
+  if (error == -EACCES || error == -EPERM) hint = "the store belongs to another user";
+  if (error == -EUSERS) {
+    hint = "kvpool stat ADDRESS lists who is attached; format with more --members";
+  }
+  const bool named = why.find(address) != std::string::npos;
+  fail(code, named ? std::string() : address, std::move(why), std::move(hint));
+}
+
 std::string unusable_hint(const std::string &address, const std::string &why) {
-  const std::string anew = "kvpool format " + address + " --yes --force";
+  const std::string anew = format_command(address, Over::kDamaged);
   if (why.find("truncated") != std::string::npos) {
     return "bring the missing bytes back from a copy, or give the store up: " + anew;
   }
@@ -106,8 +200,9 @@ std::string unusable_hint(const std::string &address, const std::string &why) {
 void fail_superblock(const std::string &address, int error, const std::string &why) {
   switch (error) {
     case -ENODATA:
-      fail(kExitNothing, address, why,
-           "make a store: kvpool format " + address + " --yes; what stands there is lost");
+      fail(
+          kExitNothing, address, why,
+          "make a store: " + format_command(address, Over::kOther) + "; what stands there is lost");
     case -EPROTONOSUPPORT:
       fail(kExitFailed, address, why, "a newer kvpool made this store: use that");
     case -ENODEV:
@@ -141,14 +236,34 @@ StoreView::StoreView(const std::string &address) : address_(address) {
   std::string why;
   const int error = media::read_superblock_any_state(*reader_, superblock_, &why);
   if (error != 0) fail_superblock(address, error, why);
+  adopt();
+  refresh();
+}
+
+void StoreView::adopt() {
   geometry_ = superblock_.geometry;
   sealer_ = media::Sealer(geometry_.uuid, geometry_.nonce);
+  copy_note_.clear();
   if (superblock_.copies_differ || !superblock_.copy_intact[0] || !superblock_.copy_intact[1]) {
     copy_note_ = superblock_.copies_differ    ? "the two copies of the superblock differ"
                  : superblock_.copy_intact[0] ? "the second copy of the superblock is damaged"
                                               : "the first copy of the superblock is damaged";
   }
-  refresh();
+}
+
+// Whoever watches a store that is formatted anew sees the new one from then on, and is told.
+bool StoreView::follow_life() {
+  media::SuperblockRead now{};
+  std::string unsaid;  // why the lines of this life cannot be read says more
+  if (media::read_superblock_any_state(*reader_, now, &unsaid) != 0) return false;
+  if (now.geometry.nonce == geometry_.nonce &&
+      std::memcmp(now.geometry.uuid, geometry_.uuid, sizeof geometry_.uuid) == 0) {
+    return false;
+  }
+  superblock_ = now;
+  adopt();
+  warn(fmt::format("{} was formatted anew: its life is {:016x} now", address_, geometry_.nonce));
+  return true;
 }
 
 bool StoreView::load(PoolOffset at, u32 epoch, Line &ret) {
@@ -162,8 +277,11 @@ bool StoreView::load(PoolOffset at, u32 epoch, Line &ret) {
 bool StoreView::refresh() {
   epoch_ = 0;
   media::StoreView view{};
-  if (has_grown(*backend_)) open();
-  if (media::read_view(*reader_, superblock_, view, &why_) != 0 || !view.area_known) return false;
+  if (has_grown(*backend_) || !backend_->still_there().ok()) open();
+  const auto readable = [&] {
+    return media::read_view(*reader_, superblock_, view, &why_) == 0 && view.area_known;
+  };
+  if (!readable() && (!follow_life() || !readable())) return false;
   if (view.epoch() == 0) return false;
   epoch_ = view.epoch();
   owner_member_ = view.active().active_member;
@@ -179,11 +297,14 @@ void StoreView::must_be_readable() {
   constexpr int kLooks = 20;
   if (state() == media::StoreState::kFormatting) {
     fail(kExitNothing, address(), "formatting was not finished",
-         "somebody formats it now, or was killed: kvpool format " + address() + " --yes");
+         "somebody formats it now, or was killed: " + format_command(address(), Over::kOther));
   }
   for (int look = 0; !refresh(); ++look) {
     if (look == kLooks) {
-      fail(kExitDamaged, address(), why(), "kvpool check " + address() + " says what is damaged");
+      fail(kExitDamaged, address(), why(),
+           why().find("truncated") != std::string::npos
+               ? unusable_hint(address(), why())
+               : "kvpool check " + address() + " says what is damaged");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -333,7 +454,9 @@ std::vector<EntryView> StoreView::find_key(const u64 key[4]) {
 }
 
 bool store_exists(const std::string &address) {
-  const backend::Address where = parsed(address);
+  backend::Address where = parsed(address);
+  where.size.reset();  // what is there need not be as large as what is wanted
+  where.devices.reset();
   if (!backend::Backend::exists(where)) return false;
   std::unique_ptr<backend::Backend> memory;
   if (!backend::Backend::open(where, backend::OpenMode::kReadOnly, {}, memory).ok()) return false;

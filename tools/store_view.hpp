@@ -63,6 +63,8 @@ public:
       : memory_(memory), backend_(backend) {}
   u32 device_count() const override { return static_cast<u32>(backend_.devices().size()); }
   u64 device_bytes(u32 device) const override { return backend_.devices()[device].bytes; }
+  std::string device_name(u32 device) const override { return backend_.devices()[device].name; }
+  u64 device_file_bytes(u32 device) const override { return backend_.file_bytes(device); }
   bool read_line(PoolOffset at, Line &ret_line) override {
     if (!inside(at)) return false;
     memory_.acquire(at, kLineBytes);
@@ -114,6 +116,8 @@ public:
 private:
   bool load(PoolOffset at, u32 epoch, Line &ret);
   void open();
+  void adopt();
+  bool follow_life();
 
   std::string address_;
   std::unique_ptr<backend::Backend> backend_;
@@ -141,6 +145,18 @@ struct OpenPool {
 OpenPool open_pool(const std::string &address, backend::OpenMode mode);
 // Whether a device has more bytes than when it was opened: the pool may have grown.
 bool has_grown(const backend::Backend &backend);
+
+// The command that makes a new store where `address` leads, over what stands there: with --size
+// where what stands there has none of its own, or has lost a part of it.
+enum class Over : u8 { kNothing, kOther, kDamaged };  // nothing, as far as is known
+std::string format_command(const std::string &address, Over over);
+
+// The exit code for what opening a store gave: `why` tells a device that was cut from one that this
+// process cannot map.
+int exit_code_of_open(int error, const std::string &why);
+
+// Failure for what kvpool_open() gave, with the way on.
+[[noreturn]] void refuse_open(const std::string &address, int error, std::string why);
 
 // The way on where no copy of the superblock can be used, `why` being what was found.
 std::string unusable_hint(const std::string &address, const std::string &why);

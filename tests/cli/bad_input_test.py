@@ -47,6 +47,10 @@ class Words(Case):
         self.bad("grow", "mem:x", "--size", "1GiB", "--timeout", "-0.5", code=2, says="negative")
         self.bad("stat", "mem:x", "--watch", "-1", code=2, says="negative")
         self.bad("events", "mem:x", "--limit", "0", code=2, says="outside 1 to")
+        self.bad("top", "mem:x", "--count", "0", code=2, says="outside 1 to")
+        self.bad("stat", "mem:x", "--watch", "1", "--count", "0", code=2, says="outside 1 to")
+        self.bad("serve", "mem:x", "--ready-fd", "77", code=2, says="77 is no open descriptor")
+        self.bad("replay", "--capacity", "0", code=2, says="0 bytes")
 
     def test_words_of_the_environment(self):
         store = self.make()
@@ -125,6 +129,43 @@ class Words(Case):
         self.bad("info", f"file:{self.folder}", code=1)
         self.bad("info", "file:/dev/null", code=1)
 
+    def test_values_out_of_range_are_wrong_use(self):
+        # Of the address's own words, wherever they stand: nothing is looked for.
+        for bad, says in (("mem:x?size=0", "0 bytes"), ("mem:x?host=16", "not within 0 to 15"),
+                          ("mem:x?devices=17", "not within 1 to 16"), ("mem:x?devices=0", "not within"),
+                          ("mem:" + "n" * 201, "201 characters"), ("mem:x?size=99999999999TiB", "more than a pool"),
+                          ("file:" + ",".join(f"/p{i}" for i in range(17)), "more than 16 devices"),
+                          ("file:/" + "p" * 4096, "longer than")):
+            for words in (("info",), ("format",), ("check",), ("serve",), ("get", "k", "--pool"), ("ns", "list", "--pool"),
+                          ("replay", "--pool")):
+                self.bad(*words, bad, code=2, says=says)
+            self.bad("stat", code=2, says=says, env={"KVPOOL": bad})
+        for words in (("--size", "0"), ("--max-size", "0"), ("--size", "1048577TiB"), ("--devices", "0"),
+                      ("--devices", "17")):
+            self.bad("format", "mem:x", *words, code=2, says=f"{words[0]}: {words[1]} is outside 1 to")
+        self.bad("grow", "mem:x", "--size", "0", code=2, says="outside 1 to 1024 PiB")
+        self.bad("format", "", "--size", "1GiB", code=2, says="no pool named")
+        store = self.make()
+        self.bad("put", "k", "--pool", store + "?host=5", code=2, says="not below the store's", data=b"1")
+        self.bad("get", "k", "--pool", store + "?host=5", code=2, says="kvpool info")
+
+    def test_names_that_are_too_long(self):
+        store = self.make()
+        before = (self.folder / "pool").read_bytes()
+        for name, says in (("n" * 17, "17 bytes, expected 1 to 16"), ("", "0 bytes, expected 1 to 16")):
+            for words in (("put", "k", "--pool", store, "--embedded"), ("get", "k", "--pool", store), ("ls", store),
+                          ("rm", "k", "--pool", store), ("why", "k", "--pool", store)):
+                self.bad(*words, "--ns", name, code=2, says=f"--ns: {says}", data=b"1")
+        for action in ("create", "clear", "bypass", "resume", "remove"):
+            self.bad("ns", action, "n" * 17, "--pool", store, code=2, says="NAME: 17 bytes")
+        for words in (("put", "k"), ("get", "k"), ("ns", "create", "n")):
+            self.bad(*words, "--pool", store, "--model", "", code=2, says="--model: 0 bytes", data=b"1")
+        self.bad("put", "k", "--pool", store, "--embedded", "--dtype", "auto", code=2, says="auto", data=b"1")
+        self.bad("put", "k", "--pool", store, "--parent", "k" * 257, code=2, says="--parent: 257", data=b"1")
+        self.bad("ns", "create", "n", "--pool", store, "--embedded", "--block-bytes", "100", code=2, says="multiple of 64")
+        self.assertFalse(self.json("ns", "list", "--pool", store)["data"]["namespaces"])
+        self.assertEqual(len(before), (self.folder / "pool").stat().st_size)
+
     def test_keys(self):
         store = self.make()
         self.good("put", "k" * 256, "--pool", store, "--embedded", data=b"1")
@@ -156,10 +197,66 @@ class Images(Case):
             said = run(command, self.store).err
             self.assertIn(f"kvpool format {self.store} --yes --force", said)
             self.assertNotIn("kvpool repair " + self.store, said)
-        os.truncate(self.path, 100_000)
-        self.bad("check", self.store, code=1, says="truncated")
         os.truncate(self.path, 0)
         self.assertNotIn(run("info", self.store).returncode, (0, 2))
+
+    def test_cut_files_are_damage(self):
+        """Whatever is left of a device: exit code 4, its path and its size, and a hint that can be followed."""
+        for left in ((16 << 20) + 4096 + 5, 2 << 20, (2 << 20) - 1, 100_000, 64):
+            self.store = self.make("cut", "32MiB", "--yes", "--force")
+            path = self.folder / "cut"
+            os.truncate(path, left)
+            for words in (*((command, self.store) for command in (*READERS, "repair", "top", "doctor")),
+                          ("get", "k", "--pool", self.store), ("put", "k", "--pool", self.store),
+                          ("rm", "k", "--pool", self.store), ("why", "k", "--pool", self.store),
+                          ("ns", "list", "--pool", self.store), ("ns", "clear", "n", "--yes", "--pool", self.store),
+                          ("events", self.store), ("host", "fence", "0", self.store, "--confirmed"),
+                          ("serve", self.store, "--seconds", "1"), ("grow", self.store, "--size", "64MiB"),
+                          ("shrink", self.store, "--size", "16MiB")):
+                if words[0] == "doctor":
+                    said = run(*words)
+                    self.assertEqual(said.returncode, 1)
+                    self.assertIn(str(left), said.out)
+                    continue
+                done = self.bad(*words, code=4, data=b"1")
+                said = done.out + done.err  # what check finds stands on standard output
+                self.assertIn("truncated", said, words)
+                self.assertIn(str(path), said, words)
+                self.assertRegex(said, rf"\b{left} bytes", words)
+                self.assertIn(f"kvpool format {self.store} --yes --force --size 32MiB", said, words)
+            self.good(*re.search(r"kvpool (format [^;\n]*)", said).group(1).split())
+            self.good("check", self.store)
+
+    def test_a_cut_of_what_the_pool_has_grown_by(self):
+        store = self.make("grown", "32MiB", "--max-size", "64MiB")
+        path = self.folder / "grown"
+        owner = self.serve(store)
+        self.good("grow", store, "--size", "64MiB")
+        owner.terminate()
+        owner.wait(timeout=20)
+        os.truncate(path, 48 << 20)
+        for words in (("info", store), ("stat", store), ("ls", store), ("get", "k", "--pool", store),
+                      ("put", "k", "--pool", store), ("serve", store, "--seconds", "1")):
+            self.bad(*words, code=4, says=f"({path}) is truncated: {48 << 20} bytes", data=b"1")
+
+    def test_a_device_that_is_wrong_is_named_by_its_path(self):
+        both = [self.folder / "a", self.folder / "b"]
+        store = f"file:{both[0]},{both[1]}"
+        self.good("format", store, "--size", "64MiB")
+        os.truncate(both[1], 4 << 20)
+        self.bad("info", store, code=4, says=f"device 1 ({both[1]}) is truncated: {4 << 20} bytes of {32 << 20}")
+        hint = self.bad("get", "k", "--pool", store, code=4, says=f"device 1 ({both[1]})").err
+        self.assertIn("--yes --force --size 64MiB", hint)
+        both[1].rename(self.folder / "away")
+        hint = self.bad("get", "k", "--pool", store, code=3, says=f"{both[1]}: no such file").err
+        self.assertNotIn("--yes", hint)
+        (self.folder / "away").rename(both[1])
+        os.truncate(both[1], 0)
+        hint = self.bad("check", store, code=4, says=f"{both[1]}: truncated").err
+        self.good(*re.search(r"kvpool (format [^;\n]*)", hint).group(1).split())
+        self.assertEqual(self.json("info", store)["data"]["pool_bytes"], 64 << 20)
+        shutil.copy(self.path, both[1])
+        self.bad("info", store, code=1, says=str(both[1]))
 
     def test_zeroed_and_random(self):
         self.path.write_bytes(bytes(32 << 20))
@@ -192,6 +289,47 @@ class Images(Case):
         flip(self.path, 8192 + 8 * 64 + 5)
         self.bad("check", self.store, code=4)
         self.bad("repair", self.store, "--yes", code=4)
+
+    def at(self, name):
+        return int(self.json("check", self.store, "--decode", name, schema="check.line", code=None)["data"]["at"].split(":")[1])
+
+    def test_lines_that_nobody_mends_in_passing(self):
+        """Host, reaper and notice lines: no owner writes them without a reason, so repair does."""
+        self.good("put", "a", "--pool", self.store, "--embedded", data=b"1")
+        names = {"host:1": "host-line", "reaper:3": "reaper-line", "notice:2.1": "notice-line", "notice:0.0": "notice-line"}
+        for name in names:
+            flip(self.path, self.at(name) + 13)
+        self.serve(self.store).terminate()
+        self.children[-1].wait(timeout=20)
+        found = self.json("check", self.store, code=4)["data"]["findings"]
+        self.assertEqual(sorted(one["name"] for one in found), sorted(names.values()))
+        self.bad("check", self.store, code=4, says=f"hint: kvpool repair {self.store} mends it, while nobody is attached")
+        said = self.good("repair", self.store, "--dry-run").out
+        for text in ("line of host 1", "reaper line of member slot 3", "notice line of member slot 2, standby slot 1"):
+            self.assertIn(f"would mend: {text} at ", said)
+        self.assertEqual(len(self.json("repair", self.store, "--yes")["data"]["mended"]), len(names))
+        self.assertIn(": clean:", self.good("check", self.store).out)
+        self.good("get", "a", "--pool", self.store)
+
+    def test_torn_namespace_line_is_named_with_its_remedy(self):
+        owner = self.serve(self.store)
+        self.good("ns", "create", "n", "--pool", self.store)
+        owner.terminate()
+        owner.wait(timeout=20)
+        number = self.json("ns", "list", "--pool", self.store)["data"]["namespaces"][0]["id"]
+        flip(self.path, self.at(f"ns:{number}") + 20)
+        self.bad("get", "k", "--ns", "n", "--pool", self.store, code=4, says="kvpool check")
+        done = self.good("check", self.store)
+        self.assertIn("warning: namespace-torn: ", done.out)
+        self.assertIn(": no damage: ", done.out)
+        self.assertIn(f"hint: kvpool serve {self.store}: the next owner mends it", done.err)
+        said = self.json("check", self.store)["data"]
+        self.assertFalse(said["clean"] or said["damaged"])
+        self.serve(self.store)
+        self.bad("get", "k", "--ns", "n", "--pool", self.store, code=3)
+        done = self.good("check", self.store)
+        self.assertIn(": clean:", done.out)
+        self.assertEqual(done.err, "")
 
     def reseal_superblock(self, change):
         """As a later release would write it: something else, and the seal that goes with it."""
@@ -272,6 +410,12 @@ class Images(Case):
         if os.getuid() != 0:
             self.bad("serve", self.store, "--seconds", "1", code=1)
         os.chmod(self.path, 0o644)
+
+    def test_what_stands_there_is_named_whatever_size_is_wanted(self):
+        for size in ("16MiB", "32MiB", "64MiB"):
+            self.bad("format", self.store + f"?size={size}", code=1, says="a store is there")
+            self.bad("replay", "--scratch", self.store, "--requests", "1", "--capacity", size, code=1,
+                     says="holds a store; its blocks would be lost")
 
     def test_in_use(self):
         self.serve(self.store)

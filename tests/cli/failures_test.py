@@ -192,7 +192,8 @@ class Failures(Case):
         self.put(store, "c", timeout=20)
         self.assertEqual([m["pid"] for m in self.members(store, "owner") if m["owner"]], [owner.pid])
         owner.send_signal(signal.SIGSTOP)  # without a standby
-        self.put(store, "d", code=1, timeout=2 * LEASE)
+        said = at.hear(self.put(store, "d", code=1, timeout=2 * LEASE)).err
+        self.assertIn(f"the owner (pid {owner.pid} on host 0)", said)
         self.good("get", "a", "--pool", store)
         owner.send_signal(signal.SIGCONT)
         self.put(store, "d", timeout=20)
@@ -550,7 +551,7 @@ class Failures(Case):
         self.assertLess(result, 0)
         at.output += text + "\n"
         for command in ("info", "stat", "check"):
-            at.hear(self.bad(command, store, code=1))
+            at.hear(self.bad(command, store, code=4))
         self.kill(owner)
         self.kill(member.child)
         at.do("format", store)

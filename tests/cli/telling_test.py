@@ -5,6 +5,7 @@ a run would meet, what was done before is said to be so, and who evicts is named
 How: the command over stores in files; rings and full file systems are made by hand."""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,136 @@ class Telling(Case):
         finally:
             os.kill(child.pid, signal.SIGCONT)
         self.assertTrue(wait_until(lambda: not self.json("stat", store)["data"]["owner_hangs"]))
+
+    def test_commands_say_which_owner_hangs(self):
+        store = self.make("pool", "32MiB", "--lease-ms", "60000")
+        child = self.serve(store)
+        self.good("put", "k", "--pool", store, data=b"1")
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            for words in (("put", "l", "--pool", store), ("rm", "k", "--pool", store), ("ns", "create", "n", "--pool", store),
+                          ("ns", "clear", "default", "--yes", "--pool", store), ("ns", "bypass", "default", "--pool", store),
+                          ("grow", store, "--size", "64MiB"), ("shrink", store, "--size", "16MiB")):
+                said = self.bad(*words, "--timeout", "1.2", code=1, data=b"1",
+                                says=f"the owner (pid {child.pid} on host 0) has not answered for ").err
+                silence = int(re.search(r"not answered for (\d+) ms", said)[1])
+                self.assertTrue(1000 <= silence < 20_000, said)
+                self.assertIn(f"`kvpool serve {store}` takes over from it", said)
+                self.assertNotIn("is changing", said)
+                self.assertNotIn("nobody serves", said)
+            self.good("get", "k", "--pool", store)
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+        self.good("put", "m", "--pool", store, data=b"1")
+
+    def test_suspicion_is_within_the_lease(self):
+        store = self.make("pool", "32MiB", "--lease-ms", "700")
+        for seconds in ("0.8", "600"):
+            self.bad("serve", store, "--suspicion", seconds, "--seconds", "1", code=2, says="lease of 700 ms")
+        self.good("serve", store, "--suspicion", "0.7", "--seconds", "0.2")
+        self.good("serve", store, "--seconds", "0.2")
+
+    def test_no_standby_slot_is_free(self):
+        store = self.make("pool", "32MiB", "--standbys", "1")
+        self.serve(store)
+        self.bad("serve", store, "--seconds", "1", code=1, says="no standby slot is free for this host; the store has 1")
+        self.bad("serve", store, "--seconds", "1", code=1, says="hint: kvpool stat " + store)
+        self.bad("serve", store, "--seconds", "1", code=1, says="--standbys")
+        other = self.make("other", "32MiB", "--members", "2", "--hosts", "1")
+        self.serve(other)
+        self.bad("serve", other, "--seconds", "1", code=1, says="--members")
+
+    def test_a_namespace_keeps_what_it_was_created_with(self):
+        store = self.make()
+        self.serve(store)
+        words = ("ns", "create", "q", "--pool", store)
+        self.good(*words, "--quota", "4MiB", "--weight", "20", "--verify", "sample")
+        for differs, has in ((("--quota", "8MiB"), "4 MiB quota"), (("--weight", "21"), "20 weight"),
+                             (("--verify", "off"), "sample verify"), (("--block-bytes", "4096"), "any block-bytes"),
+                             (("--quota", "1MiB", "--weight", "1"), "4 MiB quota, 20 weight")):
+            for dry in ((), ("--dry-run",)):
+                self.bad(*words, *differs, *dry, code=1, says=f"is there already, and has {has}")
+        self.bad(*words, "--quota", "8MiB", code=1, says="hint: these are chosen once: kvpool ns remove q --yes")
+        for same in ((), ("--quota", "4MiB"), ("--weight", "20", "--quota", "4096K"), ("--verify", "sample")):
+            self.assertIn("was there already", self.good(*words, *same).out)
+
+    def test_replay_refuses_what_says_nothing(self):
+        store = self.make()
+        trace = self.folder / "trace"
+        trace.write_text('{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [1]}\n')
+        for words, option in ((("--pool", store, "--capacity", "64MiB"), "--capacity"),
+                              (("--pool", store, "--scratch", "mem:"), "--scratch"), ((trace, "--seed", "3"), "--seed"),
+                              ((trace, "--requests", "3"), "--requests")):
+            self.bad("replay", *words, code=2, says=f"{option}: says nothing with")
+
+    def test_a_key_named_twice_is_one_block(self):
+        store = self.make()
+        self.serve(store)
+        self.good("put", "k", "--pool", store, data=b"1")
+        self.assertIn("1 of 1 would be removed", self.good("rm", "k", "k", "--pool", store, "--dry-run").out)
+        self.assertEqual(self.json("rm", "k", "k", "--pool", store)["data"]["removed"], 1)
+
+    def test_ready_fd_is_told_of(self):
+        self.assertIn("--ready-fd FD", self.good("serve", "--help").out)
+        for shell in ("bash", "zsh"):
+            self.assertIn("--ready-fd", self.good("completion", shell).out)
+
+    def test_events_end_with_the_life_of_the_store(self):
+        """A reader follows owners that end and come, and is told when the store is formatted anew."""
+        store = self.make()
+        log = self.folder / "log"
+        owner = self.serve(store)
+        with open(log, "w", encoding="utf-8") as file:
+            follower = subprocess.Popen([str(KVPOOL), "events", store, "--follow"], stdout=file, stderr=subprocess.PIPE, text=True)
+        self.children.append(follower)
+        self.assertTrue(wait_until(lambda: "owner" in log.read_text()))
+        self.good("put", "a", "--pool", store, data=b"1")
+        self.assertTrue(wait_until(lambda: log.read_text().count("stored") == 1))
+        owner.terminate()
+        owner.wait(timeout=20)
+        owner = self.serve(store)
+        self.good("put", "b", "--pool", store, data=b"1")
+        self.assertTrue(wait_until(lambda: log.read_text().count("stored") == 2), log.read_text())
+        self.assertIsNone(follower.poll())
+        self.good("format", store, "--yes", "--force")
+        self.assertEqual(follower.wait(timeout=20), 1)
+        said = follower.stderr.read()
+        life = self.json("info", store)["data"]["life"]
+        self.assertIn(f"the store was formatted anew (its life is {life} now)", said)
+
+    def test_who_watches_follows_a_store_that_is_formatted_anew(self):
+        for name, sizes in ((f"file:{self.folder / 'pool'}", ("32MiB", "32MiB")), (f"mem:telling-{os.getpid()}", ("32MiB", "64MiB"))):
+            for words in (("top", name, "--interval", "0.1"), ("stat", name, "--watch", "0.1")):
+                self.good("format", f"{name}?size={sizes[0]}", "--yes", "--force")
+                log = self.folder / "log"
+                with open(log, "w", encoding="utf-8") as file:
+                    watcher = subprocess.Popen([str(KVPOOL), *words, "--count", "1000"], stdout=file, stderr=subprocess.PIPE, text=True)
+                self.children.append(watcher)
+                self.assertTrue(wait_until(lambda: "0 B of 30 MiB" in log.read_text()))
+                self.good("format", f"{name}?size={sizes[1]}", "--yes", "--force")
+                self.good("put", "k", "--pool", name, "--embedded", data=b"1")
+                self.assertTrue(wait_until(lambda: "1 blocks, 64 B" in log.read_text()), log.read_text()[-2000:])
+                watcher.terminate()
+                life = self.json("info", name)["data"]["life"]
+                self.assertIn(f"{name} was formatted anew: its life is {life} now", watcher.communicate(timeout=20)[1])
+        Path(f"/dev/shm/kvpool-telling-{os.getpid()}.0").unlink()
+
+    def test_events_end_when_the_store_is_made_elsewhere(self):
+        name = f"mem:telling-{os.getpid()}"
+        self.good("format", f"{name}?size=32MiB", "--yes", "--force")
+        try:
+            owner = self.serve(name)
+            follower = subprocess.Popen([str(KVPOOL), "events", name, "--follow"], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+            self.children.append(follower)
+            self.assertIn("owner", follower.stdout.readline())
+            owner.terminate()
+            owner.wait(timeout=20)
+            self.good("format", f"{name}?size=64MiB", "--yes")
+            self.assertEqual(follower.wait(timeout=20), 1)
+            self.assertIn("formatted anew", follower.stderr.read())
+        finally:
+            Path(f"/dev/shm/kvpool-telling-{os.getpid()}.0").unlink()
 
     def test_why_names_who_removed(self):
         store = self.make()

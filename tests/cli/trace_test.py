@@ -66,6 +66,15 @@ class Traces(Case):
         self.assertEqual(said.returncode, 1, said.stderr)
         self.assertIn(b'trace.jsonl:1: "hash_ids" is an array', said.stderr)
 
+    def test_an_id_that_stands_often_in_one_line(self):
+        # More references than the pool of one distinct block has room for: it said "No space left on device".
+        requests = [[7] * 50_000, [7, 8] * 20_000, list(range(1000, 1040)) * 900]
+        lines = [{"timestamp": i, "input_length": 512 * len(ids), "output_length": 1, "hash_ids": ids}
+                 for i, ids in enumerate(requests)]
+        said = self.counted(self.write(lines))
+        refs, hits = infinite(requests)
+        self.assertEqual((said["block_refs"], said["block_hits"], said["distinct_blocks"]), (refs, hits, 42))
+
     def test_mooncake(self):
         requests = list(chains(300, 1))
         lines = [{"timestamp": 7 * i, "input_length": 512 * len(ids) - 1, "output_length": 9, "hash_ids": ids}

@@ -186,6 +186,85 @@ Test(api_async, events_tell_what_was_decided, .timeout = 60) {
   kvpool_events_close(live);
 }
 
+// Guards: before the post it said that the operation had failed, and nothing of why it did later.
+Test(api_async, check_says_what_it_means, .timeout = 60) {
+  Pool pool("acheck");
+  Ctx ctx(pool);
+  kvpool_ns *ns = open_ns(ctx);
+  auto out = bytes_of(1, 8192);
+  kvpool_block block{};
+  block.key = key_of(ns, 1);
+  block.plan.buf = out.data();
+  block.plan.bytes = out.size();
+  kvpool_op *put = nullptr;
+  cr_assert_eq(kvpool_prep_put(ns, &block, 1, nullptr, &put), 0);
+  cr_expect_eq(kvpool_check(put), -ENODATA);
+  cr_expect_str_eq(kvpool_strerror_detail(ctx), "check: the operation was never posted");
+  cr_expect_eq(kvpool_cancel(put), 0, "it was not running");
+  cr_expect_eq(kvpool_check(put), -ENODATA);
+  cr_assert_eq(kvpool_post(put, 0, 0), 0);
+  kvpool_completion done;
+  cr_assert_eq(kvpool_poll(ctx, 1, 0, &done), 1);
+  cr_expect_eq(kvpool_check(put), 1);
+  kvpool_op_free(put);
+}
+
+// What a cancelled put says: ECANCELED only where no block was tried, else how each fared.
+Test(api_async, cancel_of_a_put_that_waits, .timeout = 60) {
+  Pool pool("acancel");
+  Ctx ctx(pool, false);  // nobody serves: the put waits for an owner
+  Ctx looker(pool, false);
+  kvpool_block block{};
+  auto out = bytes_of(1, 8192);
+  int32_t status = -1;
+  kvpool_op *put = nullptr;
+  kvpool_ns *ns = nullptr;
+  {
+    Ctx owner(pool);
+    ns = open_ns(ctx);
+    block.key = key_of(ns, 1);
+    block.plan.buf = out.data();
+    block.plan.bytes = out.size();
+    cr_assert_eq(kvpool_prep_put(ns, &block, 1, &status, &put), 0);
+    cr_assert_eq(kvpool_post(put, 0, 0), 0);
+    kvpool_completion done;
+    cr_assert_eq(kvpool_poll(ctx, 1, 0, &done), 1);
+    cr_expect_eq(kvpool_cancel(put), 0, "it had ended");
+    cr_expect_eq(kvpool_check(put), 1);
+    cr_expect_eq(status, KVPOOL_STATUS_OK);
+  }
+  status = -1;
+  cr_assert_eq(kvpool_post(put, in_ms(20'000), 0), 0);
+  usleep(50'000);
+  cr_expect_eq(kvpool_check(put), -EINPROGRESS);
+  cr_expect_eq(kvpool_cancel(put), 1);
+  cr_expect_eq(kvpool_check(put), -ECANCELED);
+  cr_expect_str_eq(kvpool_strerror_detail(ctx), "check: the operation was cancelled");
+  cr_expect_eq(status, -1, "no block was tried");
+  kvpool_op_free(put);
+}
+
+// Guards: a reader of events heard nothing after a forced format, for ever.
+Test(api_async, events_end_with_the_life_of_the_store, .timeout = 60) {
+  Pool pool("elife");
+  Ctx owner(pool), ctx(pool, false);
+  kvpool_events *events = nullptr;
+  cr_assert_eq(kvpool_events_open(ctx, nullptr, &events), 0, "%s", kvpool_strerror_detail(ctx));
+  kvpool_event got[4];
+  cr_expect_eq(kvpool_events_next(events, 4, 1, got), 0);
+  kvpool_format_opts opts = KVPOOL_OPTS(kvpool_format_opts);
+  opts.flags = KVPOOL_FORMAT_F_YES | KVPOOL_FORMAT_F_FORCE;
+  cr_assert_eq(kvpool_format(pool.address(), &opts), 0, "%s", kvpool_strerror_detail(nullptr));
+  const uint64_t end = in_ms(10'000);
+  int n = 0;
+  while ((n = kvpool_events_next(events, 4, in_ms(50), got)) >= 0 && now_ns() < end) {
+  }
+  cr_expect_eq(n, -EIDRM, "%d", n);
+  cr_expect(std::strstr(kvpool_strerror_detail(ctx), "formatted anew (its life is ") != nullptr,
+            "%s", kvpool_strerror_detail(ctx));
+  kvpool_events_close(events);
+}
+
 Test(api_async, statistics_count_round_trips, .timeout = 60) {
   Pool pool("counts");
   Ctx owner(pool), ctx(pool, false);

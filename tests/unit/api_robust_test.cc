@@ -67,6 +67,44 @@ kvpool_block block_of(kvpool_ns *ns, uint64_t n, std::vector<uint8_t> &bytes) {
 
 }  // namespace
 
+// Guards: whose link gave no readable superblock any more was told that the store was formatted
+// anew, and stayed dead when it could be read again.
+Test(api_robust, unreadable_superblock_is_no_other_life, .timeout = 60) {
+  Pool pool("dark");
+  Ctx ctx(pool), reader(pool, false);
+  Memory memory("dark");
+  kvpool_ns *ns = open_ns(ctx);
+  const auto out = bytes_of(1, 8192);
+  const kvpool_key key = key_of(ns, 1);
+  kvpool_events *events = nullptr;
+  cr_assert_eq(kvpool_put(ns, &key, out.data(), out.size(), 0), 1);
+  cr_assert_eq(kvpool_events_open(reader, nullptr, &events), 0);
+  const PoolOffset at[2] = {memory.geo.identity_at(0), memory.geo.identity_at(1)};
+  const kvpool::Line whole[2] = {memory.get(at[0]), memory.get(at[1])};
+  const kvpool::Line ones{{~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull}};
+  memory.set(at[0], ones);
+  memory.set(at[1], ones);
+  kvpool_event event;
+  cr_expect_eq(kvpool_events_next(events, 1, in_ms(1000), &event), -EIO);
+  cr_expect(std::strstr(kvpool_strerror_detail(reader), "superblock cannot be read") != nullptr,
+            "%s", kvpool_strerror_detail(reader));
+  int put = 0;
+  for (const uint64_t end = in_ms(10'000); put != -EIO && now_ns() < end; usleep(1000)) {
+    put = kvpool_put(ns, &key, out.data(), out.size(), in_ms(100));
+  }
+  cr_expect_eq(put, -EIO, "%d: %s", put, kvpool_strerror_detail(ctx));
+  cr_expect(std::strstr(kvpool_strerror_detail(ctx), "formatted anew") == nullptr, "%s",
+            kvpool_strerror_detail(ctx));
+  usleep(300'000);  // the keepers see it, too
+  memory.set(at[0], whole[0]);
+  memory.set(at[1], whole[1]);
+  for (const uint64_t end = in_ms(20'000); put < 0 && now_ns() < end; usleep(1000)) {
+    put = kvpool_put(ns, &key, out.data(), out.size(), in_ms(1000));
+  }
+  cr_expect_geq(put, 0, "%d: %s", put, kvpool_strerror_detail(ctx));
+  kvpool_events_close(events);
+}
+
 Test(api_robust, records_of_look_ups_are_not_believed, .timeout = 60) {
   Pool pool("wild"), other("wild2");
   Ctx ctx(pool), elsewhere(other);

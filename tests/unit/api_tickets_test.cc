@@ -176,12 +176,21 @@ Test(api_tickets, strangers_and_former_lives_are_refused, .timeout = 60) {
   cr_expect_eq(kvpool_write(other_store, &reservation, 0, &plan, 0), -EXDEV);
   cr_expect_eq(kvpool_write(ours, &pin, 0, &plan, 0), -EINVAL, "a pin is no reservation");
   cr_expect_eq(kvpool_ticket_valid(ours, &reservation, 0), -EINVAL);
+  kvpool_ns *there = open_ns(other_store);
+  kvpool_ticket former;
+  const kvpool_key same = key_of(there, 1);
+  cr_assert_eq(kvpool_put(there, &same, out.data(), out.size(), 0), 1);
+  cr_assert_eq(kvpool_pin(there, &same, 1, nullptr, &former), 1);
   kvpool_format_opts opts = KVPOOL_OPTS(kvpool_format_opts);
   opts.flags = KVPOOL_FORMAT_F_YES | KVPOOL_FORMAT_F_FORCE;
   opts.block_bytes = 16384;
   cr_assert_eq(kvpool_format(elsewhere.address(), &opts), 0);
   Ctx anew(elsewhere, true, 1);
-  cr_expect_eq(kvpool_ticket_valid(anew, &pin, 0), -EXDEV, "a new store has a new name as well");
+  cr_expect_eq(kvpool_ticket_valid(anew, &pin, 0), -EXDEV);
+  cr_expect_eq(kvpool_ticket_valid(anew, &former, 0), -EXDEV, "a format draws a new id");
+  cr_expect(std::strstr(kvpool_strerror_detail(anew), "before this one was formatted") != nullptr);
+  former.opaque[1] ^= 1;
+  cr_expect_eq(kvpool_ticket_valid(anew, &former, 0), -EBADMSG);
 }
 
 Test(api_tickets, pins_protect_and_expire, .timeout = 120) {

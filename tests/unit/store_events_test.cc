@@ -62,6 +62,33 @@ Test(events, order_content_and_replay) {
   cr_expect(got[0].type == EventType::kOwner && got[0].sequence == 1);
 }
 
+// Guards: an owner that ends takes its ring away, and who had it open never heard the next one.
+Test(events, reader_follows_to_another_ring) {
+  Uuid uuid;
+  EventReader reader;
+  Event got[8];
+  {
+    EventLog first;
+    first.open(uuid.b, 0x20);
+    cr_assert_eq(reader.open(uuid.b, 0), 0);
+    cr_expect_not(reader.follow(uuid.b), "it is the same ring");
+    first.write(stored(1));
+    cr_assert_eq(reader.take(8, got), 1);
+  }
+  EventLog::remove(uuid.b);
+  cr_expect_not(reader.follow(uuid.b), "there is none");
+  cr_expect_eq(reader.take(8, got), 0);
+  EventLog second;
+  cr_assert_eq(second.open(uuid.b, 0x31), 0);
+  second.write(stored(7));
+  cr_expect_eq(reader.take(8, got), 0);
+  cr_assert(reader.follow(uuid.b));
+  cr_assert_eq(reader.take(8, got), 2);
+  cr_expect(got[0].type == EventType::kOwner && got[0].epoch == 0x31);
+  cr_expect(got[1].version == 7 && got[1].sequence == 2);
+  cr_expect_not(reader.follow(uuid.b));
+}
+
 Test(events, another_owner_starts_anew) {
   Uuid uuid;
   EventLog first, second;

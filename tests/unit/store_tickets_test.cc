@@ -99,6 +99,39 @@ Test(tickets, foreign_ones_are_refused_by_name) {
   refused(-EACCES, [](TicketScope &s) { s.group ^= 1; });
 }
 
+// Golden: the errno of each case, on tickets as they are stored and sent. Their bytes may not
+// change.
+Test(tickets, golden_refusals) {
+  constexpr TicketWire kWire = {{0xa27c65f42720031full, 0x10ee481f2240fe54ull,
+                                 0x14246ba5f907cee8ull, 0x00c7b3b731572a29ull,
+                                 0xd65ce10154ee6946ull, 0x9dd3ed66626eed43ull,
+                                 0xf06bf350aa0ab256ull, 0x4643cff9bafa3e26ull}};
+  const TicketScope scope = scope_of(42);
+  std::mt19937_64 rng(43);
+  TicketWire now;
+  encode_ticket(scope, ticket_of(rng), now);
+  for (int i = 0; i < 8; ++i) cr_expect_eq(now.w[i], kWire.w[i], "word %d: 0x%016lx", i, now.w[i]);
+  Ticket t;
+  cr_expect_eq(decode_ticket(scope, kWire, t), 0);
+  const auto refused = [&](const TicketScope &at, int err) {
+    cr_expect_eq(decode_ticket(at, kWire, t), err, "%d instead of %d", decode_ticket(at, kWire, t),
+                 err);
+  };
+  TicketScope formatted = scope;  // a format draws a new id and a new life: another store
+  formatted.uuid[0] ^= 0x10;
+  formatted.life_nonce ^= 1;
+  refused(formatted, -EXDEV);
+  TicketScope life = scope;
+  life.life_nonce ^= 1;
+  refused(life, -EIDRM);
+  TicketScope group = scope;
+  group.group ^= 1;
+  refused(group, -EACCES);
+  TicketWire flipped = kWire;
+  flipped.w[6] ^= 1;
+  cr_expect_eq(decode_ticket(scope, flipped, t), -EBADMSG);
+}
+
 Test(tickets, another_member_or_host_of_the_group_may_use_one) {
   const TicketScope scope = scope_of(5);
   std::mt19937_64 rng(6);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -87,34 +88,44 @@ private:
     }
   }
 
-  // Leaves in `missing` what found no room.
+  // Leaves in `missing` what found no room. An id may stand twice in one request, or a million
+  // times: the pool has room for the distinct ones, so blocks are reserved for a part of them at a
+  // time.
   void publish(std::vector<pool::Publication> &missing) {
+    constexpr std::size_t kPart = 4096;
+    std::vector<pool::Publication> again;
+    for (std::size_t done = 0; done < missing.size(); done += kPart) {
+      const std::size_t n = std::min(kPart, missing.size() - done);
+      publish_part({missing.data() + done, n}, again);
+    }
+    missing = std::move(again);
+  }
+
+  void publish_part(std::span<pool::Publication> part, std::vector<pool::Publication> &ret_again) {
     auto &member = member_.member();
     const std::uint64_t deadline = deadline_in(kSeconds);
     const u64 bytes = media::block_shape(kPayloadLines * kLineBytes, 1).block_bytes();
-    std::vector<pool::Block> blocks(missing.size());
-    const auto count = static_cast<u32>(missing.size());
+    std::vector<pool::Block> blocks(part.size());
+    const auto count = static_cast<u32>(part.size());
     if (int err = member.reserve(bytes, count, deadline, blocks.data()); err != 0) {
       fail_errno("reserve", err);
     }
-    for (u32 i = 0; i < count; ++i) missing[i].block = blocks[i];
-    if (int err = member.publish(missing.data(), count, deadline); err != 0) {
+    for (u32 i = 0; i < count; ++i) part[i].block = blocks[i];
+    if (int err = member.publish(part.data(), count, deadline); err != 0) {
       fail_errno("publish", err);
     }
-    std::vector<pool::Publication> again;
-    for (pool::Publication &one : missing) {
+    for (pool::Publication &one : part) {
       if (one.result == 0) {
         ++cache_.distinct;
         continue;
       }
       member.abort(one.block);  // it stays in hand
       if (one.result == -ENOSPC) {
-        again.push_back(one);
-      } else if (one.result != -EEXIST) {  // an id may stand twice in one request
+        ret_again.push_back(one);
+      } else if (one.result != -EEXIST) {
         fail_errno("publish", one.result);
       }
     }
-    missing = std::move(again);
   }
 
   const Trace &trace_;

@@ -50,6 +50,8 @@ std::uint64_t capacity_of(const Args &args, const Workload &workload) {
     fail(kExitUsage, "--capacity",
          fmt::format("'{}' is not a size, a share such as 10%, or unlimited", text));
   }
+  if (bytes == 0)
+    fail(kExitUsage, "--capacity", fmt::format("{}: a pool of 0 bytes is none", text));
   constexpr std::uint64_t kLeast = 32u << 20;
   if (bytes < kLeast && args.has("--capacity")) {
     warn(fmt::format("--capacity {}: the smallest pool of a replay is {}", text,

@@ -76,8 +76,9 @@ struct kvpool_key {
 /*
  * A reservation or a pin, position independent: may be copied to other processes and hosts, and is
  * valid in every member of the engine's group (same engine_id, see kvpool_open_opts). A ticket of
- * another store, of an earlier life of it or of another group is refused by name: -EXDEV, -EIDRM,
- * -EACCES; a damaged one with -EBADMSG, an expired one with -EKEYEXPIRED.
+ * another store is refused with -EXDEV, and so is one from before the store was formatted, since a
+ * format draws a new id; one of another life under the same id with -EIDRM, one of another group
+ * with -EACCES, a damaged one with -EBADMSG, an expired one with -EKEYEXPIRED.
  */
 struct kvpool_ticket {
   uint64_t opaque[8];
@@ -309,8 +310,10 @@ struct kvpool_open_opts {
  * with host=N as the host id where it applies. NULL: $KVPOOL, else -ENODEV. Memory is never a
  * silent fall-back. Errors: -ENODEV, -ENOENT (nothing there), -ENODATA (there, but no store: format
  * it), -ENOTSUP (a store of a newer format; one that only writers must know opens read-only),
- * -EACCES, -EROFS, -EFBIG (a device is shorter than the store), -EUSERS (no member slot is free),
- * -EADDRINUSE (host id used by another machine; found out later, writing calls give the same).
+ * -EACCES, -EROFS, -EUCLEAN (damaged, or a device is shorter than the store), -EFBIG (a device has
+ * less than 2 MiB left, or the store more than this process can map), -EUSERS (no member slot is
+ * free), -ERANGE (the store has no such host id), -EADDRINUSE (host id used by another machine;
+ * found out later, writing calls give the same).
  */
 KVPOOL_API int kvpool_open(const char *addr, const struct kvpool_open_opts *opts,
                            struct kvpool_ctx **ret_ctx);
@@ -325,8 +328,8 @@ KVPOOL_API void kvpool_close(struct kvpool_ctx *ctx);
 struct kvpool_serve_opts {
   size_t size;
   uint32_t flags;
-  /* how long the heartbeat of a living owner may stand still before another takes over (0: 1,000;
-   * at least 200, at most the store's lease) */
+  /* how long the heartbeat of a living owner may stand still before another takes over (0: 1,000,
+   * or the store's lease where that is shorter; at least 200, at most the lease, else -EINVAL) */
   uint32_t suspicion_ms;
   uint64_t until_ns; /* absolute CLOCK_MONOTONIC time to return at; 0: only when stopped */
 };
@@ -622,7 +625,7 @@ KVPOOL_API int kvpool_write(struct kvpool_ctx *ctx, const struct kvpool_ticket *
 
 /*
  * Says that shard `shard` is complete: its bytes and checks are on the medium when this returns.
- * Idempotent.
+ * Idempotent. Errors: -ENODATA (it is not: nobody wrote it, or the write is under way).
  */
 KVPOOL_API int kvpool_shard_done(struct kvpool_ctx *ctx, const struct kvpool_ticket *ticket,
                                  uint32_t shard);
@@ -708,15 +711,16 @@ KVPOOL_API int kvpool_post(struct kvpool_op *op, uint64_t deadline_ns, uint64_t 
 
 /*
  * The operation's result as the synchronous call would give it; -EINPROGRESS while it runs,
- * -ENODATA before it was posted.
+ * -ENODATA before it was posted, -ECANCELED when kvpool_cancel() stopped it.
  */
 KVPOOL_API int kvpool_check(struct kvpool_op *op);
 
 /*
  * Ends an operation early: returns only when nothing will touch the caller's memory any more.
- * Returns 1 when it was stopped (its result is -ECANCELED), 0 when it had ended or was not running.
- * Blocks stored before stay stored. It waits for no owner, and for the answer to what was sent only
- * a moment: a block that has none by then is in doubt.
+ * Returns 1 when it was stopped before any of its blocks was tried (its result is -ECANCELED), 0
+ * when it had ended, was not running, or had tried some: then its result is the number of those
+ * that are OK, `status` says how each fared, and the others are UNTRIED. It waits for no owner, and
+ * for the answer to what was sent only a moment: a block that has none by then is in doubt.
  */
 KVPOOL_API int kvpool_cancel(struct kvpool_op *op);
 
@@ -795,7 +799,8 @@ KVPOOL_API int kvpool_events_open(struct kvpool_ctx *ctx, const struct kvpool_ev
 
 /*
  * The next events, at most `max`, waiting for the first until the deadline. Returns their number, 0
- * when none came.
+ * when none came. Goes on with the next owner of this host. Errors: -EIDRM (the store was formatted
+ * anew or removed: nothing comes any more), -EIO (its superblock cannot be read any more).
  */
 KVPOOL_API int kvpool_events_next(struct kvpool_events *events, size_t max, uint64_t deadline_ns,
                                   struct kvpool_event *ret_events);

@@ -128,8 +128,12 @@ int kvpool_post(kvpool_op *op, uint64_t deadline_ns, uint64_t user) {
 int kvpool_check(kvpool_op *op) {
   return guarded_op(op, [&](std::string *why) {
     const int result = op->ctx->context->async().check(*op->operation);
-    if (result < 0)
-      *why = result == -EINPROGRESS ? "check: the operation runs" : "check: it failed";
+    if (result == -EINPROGRESS) *why = "check: the operation runs";
+    if (result == -ENODATA) *why = "check: the operation was never posted";
+    if (result == -ECANCELED) *why = "check: the operation was cancelled";
+    if (result < 0 && why->empty()) {
+      *why = std::string("check: the operation ended with: ") + std::strerror(-result);
+    }
     return result;
   });
 }
@@ -200,11 +204,11 @@ int kvpool_events_next(kvpool_events *events, size_t max, uint64_t deadline_ns,
     }
     constexpr size_t kStep = 64;
     store::Event some[kStep];
-    const u32 n = events->ctx->context->next_events(
+    const int n = events->ctx->context->next_events(
         events->reader, static_cast<u32>(std::min(max, kStep)), store::deadline_of(deadline_ns),
-        some);
-    for (u32 i = 0; i < n; ++i) ret_events[i] = event_to(some[i]);
-    return static_cast<int>(n);
+        some, why);
+    for (int i = 0; i < n; ++i) ret_events[i] = event_to(some[i]);
+    return n;
   });
 }
 

@@ -154,7 +154,11 @@ int put_result(kvpool_ns *ns, const store::PutBlock &block, int err, std::string
       if (ns->ctx->context->first_device_lost()) {
         return options_error(why, -EINPROGRESS, store::kFirstDeviceLost);
       }
-      return options_error(why, -EINPROGRESS, "put: sent, but no answer could be accepted in time");
+      *why = "put: sent, but no answer could be accepted in time";
+      if (const std::string silence = ns->ctx->context->owner_silence(); !silence.empty()) {
+        *why += "; " + silence;
+      }
+      return -EINPROGRESS;
     case BlockStatus::kStale:
       return options_error(why, -EKEYREVOKED,
                            "put: the namespace was cleared or removed since this "

@@ -189,6 +189,7 @@ Status parse_option(Address &out, std::string_view item) {
   if (key == "size") {
     return set_once<u64>(key, out.size, [&](u64 &v) {
       auto s = parse_size(value, v);
+      if (s.ok() && v == 0) s = Status::fail(-ERANGE, "a pool of 0 bytes is none");
       if (!s.ok()) s.what = "option size: " + s.what;
       return s;
     });

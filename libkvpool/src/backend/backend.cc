@@ -375,6 +375,16 @@ Status Backend::require_bytes(u32 device, u64 bytes) const {
                 : s;
 }
 
+Status Backend::still_there() const {
+  if (address_.scheme == Scheme::kDax) return {};
+  for (const DeviceFile &file : files_) {
+    if (file.still_linked()) continue;
+    return Status::fail(-EIDRM, file.shown() + ": was removed, or the store was formatted anew "
+                                               "elsewhere in its place; open it again");
+  }
+  return {};
+}
+
 Status Backend::recheck() const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     if (auto s = files_[i].check_size(spans_[i].bytes); !s.ok()) return s;

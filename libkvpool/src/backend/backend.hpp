@@ -96,6 +96,9 @@ public:
   // then.
   Status recheck() const;
 
+  // -EIDRM when the address does not lead to what is mapped any more: it was removed, or made anew.
+  Status still_there() const;
+
 private:
   Backend() = default;
   Status map_all(std::span<const u64> sizes, bool populate);

@@ -14,7 +14,7 @@ using ull = unsigned long long;
 
 __attribute__((format(printf, 3, 4))) int fail(std::string *why, int err, const char *text, ...) {
   if (why != nullptr) {
-    char buffer[256];
+    char buffer[512];  // a path may stand in it
     va_list args;
     va_start(args, text);
     std::vsnprintf(buffer, sizeof(buffer), text, args);
@@ -94,6 +94,12 @@ int no_identity(const IdentityRead copies[2], std::string *why) {
   return fail(why, -ENODATA, "no kvpool store here: other data stands where its superblock would");
 }
 
+// "device 1 (/pool/b)": its number in the store, and where it is.
+std::string shown(const LineReader &reader, u32 d) {
+  const std::string name = reader.device_name(d);
+  return "device " + std::to_string(d) + (name.empty() ? "" : " (" + name + ")");
+}
+
 // Whether device `d` is the one that the chosen identity expects.
 int judge_device(LineReader &reader, const Identity &chosen, u32 d, u64 &ret_bytes,
                  std::string *why) {
@@ -106,25 +112,26 @@ int judge_device(LineReader &reader, const Identity &chosen, u32 d, u64 &ret_byt
     if (d == chosen.device_index) {  // one device, whose second copy was chosen
       ret_bytes = chosen.device_bytes;
     } else {
-      return fail(why, -EUCLEAN, "device %u: its identity line is %s", d,
+      return fail(why, -EUCLEAN, "%s: its identity line is %s", shown(reader, d).c_str(),
                   read.blank ? "blank" : "damaged");
     }
   } else {
     if (std::memcmp(read.id.uuid, chosen.uuid, sizeof(chosen.uuid)) != 0) {
-      return fail(why, -EXDEV, "device %u belongs to another store", d);
+      return fail(why, -EXDEV, "%s belongs to another store", shown(reader, d).c_str());
     }
     if (read.id.nonce != chosen.nonce) {
-      return fail(why, -ESTALE, "device %u is left over from another life of this store", d);
+      return fail(why, -ESTALE, "%s is left over from another life of this store",
+                  shown(reader, d).c_str());
     }
     if (read.id.device_index != d) {
-      return fail(why, -EINVAL, "devices in the wrong order: number %u is device %u of the store",
-                  d, read.id.device_index);
+      return fail(why, -EINVAL, "devices in the wrong order: %s is device %u of the store",
+                  shown(reader, d).c_str(), read.id.device_index);
     }
     ret_bytes = read.id.device_bytes;
   }
   if (reader.device_bytes(d) < ret_bytes) {
-    return fail(why, -EUCLEAN, "device %u is truncated: %llu bytes of %llu", d,
-                static_cast<ull>(reader.device_bytes(d)), static_cast<ull>(ret_bytes));
+    return fail(why, -EUCLEAN, "%s is truncated: %llu bytes of %llu", shown(reader, d).c_str(),
+                static_cast<ull>(reader.device_file_bytes(d)), static_cast<ull>(ret_bytes));
   }
   return 0;
 }
@@ -246,8 +253,9 @@ int read_view(LineReader &reader, const SuperblockRead &superblock, StoreView &r
   for (u32 d = 0; d < g.device_count; ++d) {
     const u64 end = view.regions.places_end(d, true);
     if (end <= reader.device_bytes(d)) continue;
-    return fail(why, -EUCLEAN, "device %u is truncated: %llu bytes, its regions need %llu", d,
-                static_cast<ull>(reader.device_bytes(d)), static_cast<ull>(end));
+    return fail(why, -EUCLEAN, "%s is truncated: %llu bytes, its regions need %llu",
+                shown(reader, d).c_str(), static_cast<ull>(reader.device_file_bytes(d)),
+                static_cast<ull>(end));
   }
   view.area_known = true;
   ret_view = view;

@@ -15,6 +15,10 @@ public:
   virtual ~LineReader() = default;
   virtual u32 device_count() const = 0;
   virtual u64 device_bytes(u32 device) const = 0;
+  // For messages: where the device is, empty if that is not known, and the bytes its file has, of
+  // which only whole stripes can be read.
+  virtual std::string device_name(u32) const { return {}; }
+  virtual u64 device_file_bytes(u32 device) const { return device_bytes(device); }
   // False: cannot be read (poison, or past the end of the device); `ret_line` is untouched.
   virtual bool read_line(PoolOffset at, Line &ret_line) = 0;
 
@@ -29,12 +33,19 @@ public:
 class MappedReader final : public LineReader {
 public:
   struct Device {
-    const void *base;
-    u64 bytes;
+    const void *base = nullptr;
+    u64 bytes = 0;
+    const char *name = "";  // for messages, as of LineReader
+    u64 file_bytes = 0;     // 0: `bytes`
   };
   MappedReader(const Device *devices, u32 count);
   u32 device_count() const override { return count_; }
   u64 device_bytes(u32 device) const override { return device_[device].bytes; }
+  std::string device_name(u32 device) const override { return device_[device].name; }
+  u64 device_file_bytes(u32 device) const override {
+    const Device &d = device_[device];
+    return d.file_bytes != 0 ? d.file_bytes : d.bytes;
+  }
   bool read_line(PoolOffset at, Line &ret_line) override;
 
 private:

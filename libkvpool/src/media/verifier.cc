@@ -137,7 +137,7 @@ private:
 void Verifier::found(Finding finding, PoolOffset at, const char *format, ...) {
   const u64 n = ++report_.found[static_cast<u32>(finding)];
   if (n > options_.listed_of_a_kind) return;
-  char buffer[256];
+  char buffer[600];  // a path may stand in it
   va_list args;
   va_start(args, format);
   std::vsnprintf(buffer, sizeof(buffer), format, args);

@@ -13,7 +13,8 @@ namespace kvpool::media {
 enum class Severity : u8 { kNote, kWarning, kDamage };
 
 // What helps, from the least on: nothing is needed; the damaged block is removed; the next owner
-// mends or drops it; `kvpool repair` has a second copy; nothing does, but a new store.
+// mends or drops it; `kvpool repair` has a second copy, or clears it; nothing does, but a new
+// store.
 enum class Remedy : u8 { kItself, kRemove, kServe, kRepair, kFormat };
 
 enum class Finding : u8 {

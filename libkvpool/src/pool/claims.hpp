@@ -15,6 +15,7 @@ namespace kvpool::pool {
 // What one reading of the claim lines says.
 struct ClaimView {
   bool gone = false;        // another life of the store, or no superblock any more
+  u64 other_life = 0;       // its nonce; 0: none was seen, so that nothing can be read there
   bool unreadable = false;  // a slot with no readable copy: counts as a higher claim
   u32 highest_claimed = 0;  // over claimed and active
   u32 highest_active = 0;
@@ -95,20 +96,21 @@ private:
     mem.end_wave();
   }
 
-  // 1: this life, 0: unreadable, -1: another life.
-  int identity_state(u32 copy) {
+  // 1: this life, 0: unreadable, -1: another life, whose nonce it gives.
+  int identity_state(u32 copy, u64 &ret_other) {
     Line line;
     const PoolOffset at = geo_.identity_at(copy);
     if (!env_.memory().load_line(at, line)) return 0;
     if (!media::Sealer::identity_intact(line)) return 0;
     const auto id = media::from_line<media::Identity>(line);
     const bool same = id.nonce == geo_.nonce && std::memcmp(id.uuid, geo_.uuid, 16) == 0;
+    if (!same) ret_other = id.nonce;
     return same ? 1 : -1;
   }
 
   ClaimView decode_once() {
     ClaimView view;
-    const int id0 = identity_state(0), id1 = identity_state(1);
+    const int id0 = identity_state(0, view.other_life), id1 = identity_state(1, view.other_life);
     view.gone = id0 < 0 || id1 < 0 || (id0 == 0 && id1 == 0);
     for (u32 slot = 0; slot < geo_.standby_count; ++slot) {
       media::ClaimLine best{};

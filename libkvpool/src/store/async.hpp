@@ -63,7 +63,8 @@ public:
   int post(Operation &op, u64 deadline_ns, u64 user);
   // -ENODATA before the first post, -EINPROGRESS, else the result.
   int check(const Operation &op);
-  // 1: stopped, its result is -ECANCELED; 0: it had ended, or was never posted.
+  // 1: stopped, its result is -ECANCELED; 0: it had ended, was never posted, or its body gave a
+  // result for what it had done by then.
   int cancel(Operation &op);
   // Cancels, and drops its completion: the operation may be destroyed afterwards.
   void forget(Operation &op);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,7 @@ namespace {
 
 constexpr u64 kMillisecond = 1'000'000;
 constexpr u64 kSuspicionNs = 1000 * kMillisecond, kSuspicionMinNs = 4 * pool::kBeatNs;
+constexpr u64 kLookEvery = 500 * kMillisecond;  // at the owner's heartbeat, by the keeper
 
 int fail(std::string *why, int err, std::string text) {
   if (why != nullptr) *why = std::move(text);
@@ -105,7 +107,10 @@ int Context::open_memory(const char *text, std::string *why) {
   }
   media::MappedReader::Device devices[media::kMaxDevices];
   u32 count = 0;
-  for (const backend::DeviceSpan &d : backend_->devices()) devices[count++] = {d.base, d.bytes};
+  for (const backend::DeviceSpan &d : backend_->devices()) {
+    devices[count] = {d.base, d.bytes, d.name.c_str(), backend_->file_bytes(count)};
+    ++count;
+  }
   media::MappedReader reader(devices, count);
   media::SuperblockRead superblock;
   std::string said;
@@ -131,7 +136,7 @@ int Context::open_memory(const char *text, std::string *why) {
   life ^= life >> 32;
   life_tag_ = static_cast<u16>(life ^ life >> 16);
   if (backend_->host_id() >= geometry_.host_count) {
-    return fail(why, -EINVAL,
+    return fail(why, -ERANGE,
                 address_ + ": host id " + std::to_string(backend_->host_id()) +
                     " is not below the store's " + std::to_string(geometry_.host_count) + " hosts");
   }
@@ -147,8 +152,8 @@ int Context::join(std::string *why) {
   if (options_.read_only) {
     const int err = member_->attach();
     if (err == -EFBIG) return explain(err, why);
-    return err == 0 ? 0
-                    : fail(why, err == -ESTALE ? -EIDRM : err, address_ + ": no active owner area");
+    if (err == -ESTALE) return explain_gone(member_->claims().read(), why);
+    return err == 0 ? 0 : fail(why, err, address_ + ": no active owner area");
   }
   if (host_id_taken()) {
     return fail(why, -EADDRINUSE,
@@ -171,7 +176,8 @@ int Context::join(std::string *why) {
                 address_ + ": all " + std::to_string(geometry_.members_per_host) +
                     " member slots of host " + std::to_string(how.host) + " are taken");
   }
-  if (err == -ESTALE) return fail(why, -EIDRM, address_ + ": was formatted anew just now");
+  if (err == -ESTALE) return explain_gone(member_->claims().read(), why);
+  if (err == -EFBIG) return explain(err, why);
   if (err)
     return fail(why, err, address_ + ": no area of any owner can be read; try `kvpool check`");
   return 0;
@@ -255,6 +261,13 @@ void Context::keep() {
 }
 
 void Context::keep_once(bool &lost) {
+  // So that a caller can be told how long an owner has stood still, not only that it does.
+  // Who serves or stands by looks much more often by itself.
+  const u64 now = monotonic_ns();
+  if (!serving_.load() && now - owner_looked_ns_ >= kLookEvery) {
+    owner_looked_ns_ = now;
+    owner_state();
+  }
   const int err = lost ? -ESTALE : member_->tick();
   if (err == -ENOTUNIQ) {  // proto 6: fatal; a new incarnation would share its lines as well
     host_id_lost_.store(true);
@@ -281,11 +294,21 @@ void Context::log_plain(const char *text) noexcept {
 // slot once nobody writes under the old one any more.
 void Context::rejoin() {
   std::unique_lock life(life_);
-  if (member_->claims().read().gone) {
-    gone_.store(true);
-    log(LogLevel::kError, address_ + ": the store was formatted anew; open it again");
+  const pool::ClaimView view = member_->claims().read();
+  if (view.gone) {
+    // What cannot be read may be there again: a link comes back, a former life does not.
+    const bool unreadable = view.other_life == 0;
+    if (!unreadable) {
+      other_life_.store(view.other_life);
+      gone_.store(true);
+    }
+    if (unreadable && std::exchange(unreadable_said_, true)) return;
+    std::string said;
+    explain_gone(view, &said);
+    log(LogLevel::kError, said);
     return;
   }
+  unreadable_said_ = false;
   reservations_.clear();
   pins_.clear();
   if (const int err = member_->rejoin()) {
@@ -337,8 +360,23 @@ private:
 
 int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
   if (options_.read_only) return fail(why, -EROFS, address_ + ": opened read-only");
+  // proto 7: a member that stood still for a lease is dead, so nobody is suspected later than that.
+  const u64 suspicion = suspicion_ms == 0 ? std::min(kSuspicionNs, lease_ns())
+                                          : suspicion_ms * kMillisecond;
+  if (suspicion_ms != 0 && suspicion > std::max(kSuspicionMinNs, lease_ns())) {
+    return fail(why, -EINVAL,
+                address_ + ": a suspicion of " + std::to_string(suspicion_ms) +
+                    " ms is longer than the store's lease of " +
+                    std::to_string(geometry_.lease_ms) +
+                    " ms, after which an owner is dead in any case");
+  }
+  if (suspicion < kSuspicionMinNs && suspicion_ms != 0) {
+    return fail(why, -EINVAL,
+                address_ + ": a suspicion of " + std::to_string(suspicion_ms) +
+                    " ms is shorter than " + std::to_string(kSuspicionMinNs / kMillisecond) +
+                    " ms, in which a living owner may not show itself");
+  }
   if (serving_.exchange(true)) return fail(why, -EBUSY, address_ + ": this context serves already");
-  const u64 suspicion = suspicion_ms == 0 ? kSuspicionNs : suspicion_ms * kMillisecond;
   suspicion_ns_.store(std::min(std::max(suspicion, kSuspicionMinNs), lease_ns()));
   int result = 0;
   {
@@ -352,8 +390,14 @@ int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
   if (result == 0) return 0;
   log(LogLevel::kError, address_ + ": serving ended: " + std::strerror(-result));
   if (result == -EUSERS) {
+    u32 slot = 0;
+    const bool standby = take_standby(0, slot) == 0;
+    if (standby) env_->unlock(pool::LockKind::kStandby, slot);
     return fail(why, result,
-                address_ + ": no member slot, or no standby slot for this host, is free");
+                address_ + (standby ? ": no member slot of host " +
+                                          std::to_string(backend_->host_id()) + " is free"
+                                    : ": no standby slot is free for this host; the store has " +
+                                          std::to_string(geometry_.standby_count)));
   }
   return explain(result, why);
 }
@@ -380,8 +424,10 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
     }
     result = serve_round(slot, until_ns);
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
-      result = member_->claims().read().gone ? -EIDRM : 0;
-      env_->sleep_ns(env_->random() % (20 * kMillisecond));
+      // Who may come back, as with a link that does, goes on where nobody else would begin again.
+      const pool::ClaimView view = member_->claims().read();
+      result = view.gone && (view.other_life != 0 || !embedded) ? -EIDRM : 0;
+      env_->sleep_ns(view.gone ? 200 * kMillisecond : env_->random() % (20 * kMillisecond));
     } else if (result == -EFBIG) {
       result = 0;
       if (!std::exchange(too_large_said, true)) say_too_large();
@@ -648,6 +694,28 @@ int Context::owner_state() {
   return owner_moves(view, lease_ns()) ? 1 : 0;
 }
 
+// Who owns the store and for how long it has stood still, when that is longer than a living owner
+// may: it hangs, was stopped, or its machine is gone. Empty: it moves, or is known to have ended.
+std::string Context::owner_silence() {
+  const pool::ClaimView view = member_->claims().read();
+  if (view.gone || view.active.active_incarnation == 0) return {};
+  const u32 slot = view.active.active_member;
+  media::MemberLine line{};
+  if (owner_moves(view, 2 * kSuspicionMinNs) || slot_free(view.active_slot, slot)) return {};
+  if (!read_member(slot, line) || line.incarnation != view.active.active_incarnation ||
+      line.state == static_cast<u8>(media::MemberState::kLeft)) {
+    return {};
+  }
+  std::unique_lock guard(watch_mutex_);
+  const u64 since = monotonic_ns() - owner_watch_.since_ns;
+  guard.unlock();
+  const std::string pid = std::to_string(line.pid);
+  return "the owner (pid " + pid + " on host " + std::to_string(geometry_.host_of(slot)) +
+         ") has not answered for " + std::to_string(since / kMillisecond) +
+         " ms: it hangs or was stopped; `kvpool serve " + address_ +
+         "` takes over from it, or end it";
+}
+
 // Whether another standby has claimed and is on its way to be the owner: nobody outbids it while it
 // lives.
 bool Context::candidate_moves(const pool::ClaimView &view, u32 my_slot) {
@@ -717,10 +785,22 @@ int Context::open_events(u64 from, EventReader &ret_reader, std::string *why) {
 
 // Events come some milliseconds late at most: readers are routers and people, and cost the owner
 // nothing.
-u32 Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_events) {
+int Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_events,
+                         std::string *why) {
+  constexpr u64 kLook = 200 * kMillisecond;
+  u64 look_ns = 0;  // at once: a caller may never wait so long
   for (;;) {
-    if (const u32 n = reader.take(max, ret_events)) return n;
+    if (const u32 n = reader.take(max, ret_events)) return static_cast<int>(n);
     const u64 now = monotonic_ns();
+    if (now >= look_ns) {
+      look_ns = now + kLook;
+      // Nothing comes from a ring that is no more: of a former life, or of an owner that ended.
+      if (const pool::ClaimView view = member_->claims().read(); view.gone) {
+        return explain_gone(view, why);
+      }
+      if (auto s = backend_->still_there(); !s.ok()) return fail(why, s.err, s.what);
+      if (reader.follow(geometry_.uuid)) continue;
+    }
     if (now >= deadline) return 0;
     env_->sleep_ns(std::min<u64>(2 * kMillisecond, deadline - now));
   }
@@ -729,6 +809,48 @@ u32 Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_
 // proto 14: where the lines of all members stand.
 bool Context::first_device_lost() {
   return pool::lines_lost(*env_, geometry_);
+}
+
+// Which device has fewer bytes than the store's regions need; empty: none, as far as can be read.
+std::string Context::truncated_device() {
+  media::MappedReader::Device devices[media::kMaxDevices];
+  u32 count = 0;
+  for (const backend::DeviceSpan &d : backend_->devices()) {
+    devices[count] = {d.base, d.bytes, d.name.c_str(), backend_->file_bytes(count)};
+    if (devices[count].file_bytes < d.bytes) return d.name + ": truncated since it was opened";
+    ++count;
+  }
+  media::MappedReader reader(devices, count);
+  media::SuperblockRead superblock;
+  media::StoreView view;
+  std::string said;
+  if (media::read_superblock(reader, superblock, &said) == 0) {
+    media::read_view(reader, superblock, view, &said);
+  }
+  // What was not mapped because the file was too short is there when the file has become longer.
+  bool grown = false;
+  for (u32 d = 0; d < count; ++d) {
+    grown = grown || devices[d].file_bytes >= devices[d].bytes + backend::kDeviceAlign;
+  }
+  return !grown && said.find("truncated") != std::string::npos ? said : std::string();
+}
+
+// Why this life of the store is over for this process: another one stands there, or nothing that
+// can be read.
+int Context::explain_gone(const pool::ClaimView &view, std::string *why) {
+  const u64 other = view.other_life != 0 ? view.other_life : other_life_.load();
+  if (other == 0) {
+    return fail(why, -EIO,
+                address_ +
+                    ": its superblock cannot be read here any more: the link to its memory "
+                    "or the device is lost, or something was written over it; `kvpool check` "
+                    "says which");
+  }
+  char life[17];
+  std::snprintf(life, sizeof life, "%016llx", static_cast<unsigned long long>(other));
+  return fail(why, -EIDRM,
+              address_ + ": the store was formatted anew (its life is " + life +
+                  " now); open it again");
 }
 
 int Context::explain(int err, std::string *why) {
@@ -744,21 +866,23 @@ int Context::explain(int err, std::string *why) {
                         std::to_string(backend_->host_id()) +
                         " as well; close this, and give one of them another by host=N");
       }
-      if (gone_.load() || member_->claims().read().gone) {
-        return fail(why, -EIDRM, address_ + ": the store was formatted anew; open it again");
+      if (const pool::ClaimView view = member_->claims().read(); gone_.load() || view.gone) {
+        return explain_gone(view, why);
       }
       return fail(why, -ENOTCONN, address_ + ": this member lost its lease and is joining anew");
     case -EAGAIN:
     case -ETIMEDOUT:
       if (first_device_lost()) return fail(why, -EIO, address_ + ": " + kFirstDeviceLost);
+      if (const std::string silence = owner_silence(); !silence.empty()) {
+        return fail(why, err, address_ + ": " + silence);
+      }
       if (owner_state() == 0) {
         return fail(why, -EAGAIN, address_ + ": no owner serves this store; `kvpool serve " +
                                       address_ + "` starts one");
       }
       if (err == -EAGAIN) return fail(why, err, address_ + ": the owner is changing; try again");
       return fail(why, err, address_ + ": no answer before the deadline");
-    case -EIDRM:
-      return fail(why, err, address_ + ": the store was formatted anew; open it again");
+    case -EIDRM: return explain_gone(member_->claims().read(), why);
     case -EIO:
       return fail(why, err,
                   address_ +
@@ -767,9 +891,11 @@ int Context::explain(int err, std::string *why) {
     case -EUCLEAN:
       return fail(why, err, address_ + ": damaged metadata; `kvpool check` says where");
     case -EFBIG:
+      if (const std::string cut = truncated_device(); !cut.empty()) {
+        return fail(why, -EUCLEAN, address_ + ": " + cut);
+      }
       return fail(why, err,
-                  address_ + ": a device has fewer bytes than the store, or more than this process "
-                             "can map; `kvpool check` says which, or open it again");
+                  address_ + ": the pool has more bytes than this process can map; open it again");
     case -ENOSPC: return fail(why, err, address_ + ": full, and nothing may be evicted");
     case -EPERM: return fail(why, -ESHUTDOWN, "the namespace is bypassed");
     case -ENOMEM: return fail(why, err, "no memory");

@@ -162,6 +162,9 @@ public:
   // Whether a block of so many bytes fits this store at all. 0, -EMSGSIZE.
   int check_room(u64 payload_bytes, std::string *why);
 
+  // Which process owns the store and for how long it has not moved, where that is longer than one
+  // that works may: a sentence. Empty otherwise.
+  std::string owner_silence();
   // proto 14: nobody can ask, nor serve.
   bool first_device_lost();
   // What a failing call should say: turns the pool's errors into those of the API, with the reason.
@@ -184,7 +187,9 @@ public:
   // A reader of what the owner decides. -EREMOTE: it serves on another host; -EAGAIN: nobody
   // serves.
   int open_events(u64 from, EventReader &ret_reader, std::string *why);
-  u32 next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_events);
+  // How many came; -EIDRM or -EIO when none will come any more, since this life of the store is
+  // over.
+  int next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_events, std::string *why);
 
 private:
   explicit Context(ContextOptions options) : options_(std::move(options)) {}
@@ -216,6 +221,8 @@ private:
     u64 incarnation = 0, counter = 0, since_ns = 0;
   };
   u64 lease_ns() const { return u64{geometry_.lease_ms} * 1'000'000; }
+  std::string truncated_device();
+  int explain_gone(const pool::ClaimView &view, std::string *why);
   bool read_member(u32 slot, media::MemberLine &ret_line);
   bool link_works();
   bool heartbeat_moves(Watch &watch, u32 member_slot, u64 incarnation, u64 patience_ns);
@@ -250,6 +257,9 @@ private:
   std::condition_variable keeper_wake_;
   bool closing_ = false;
   std::atomic<bool> gone_{false};
+  std::atomic<u64> other_life_{0};  // the nonce of what replaced it
+  bool unreadable_said_ = false;    // by the keeper
+  u64 owner_looked_ns_ = 0;         // by the keeper
   std::atomic<bool> host_id_lost_{false};  // another host uses this one's id: gone for good
 
   std::thread server_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace kvpool::store {
 
@@ -144,6 +145,8 @@ int EventReader::open(const u8 uuid[16], u64 from) {
   ::close(fd);
   if (err != 0) return -err;
   ring_ = static_cast<const EventRing *>(at);
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
   const u32 epoch = ring_->epoch.load(std::memory_order_acquire);
   first_epoch_ = ring_->first_epoch.load(std::memory_order_relaxed);
   if (ring_->magic.load(std::memory_order_relaxed) != kRingMagic || epoch == 0) {
@@ -157,6 +160,23 @@ int EventReader::open(const u8 uuid[16], u64 from) {
 void EventReader::close() {
   if (ring_ != nullptr) munmap(const_cast<EventRing *>(ring_), sizeof(EventRing));
   ring_ = nullptr;
+}
+
+bool EventReader::follow(const u8 uuid[16]) {
+  const int fd = shm_open(event_ring_name(uuid).c_str(), O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return false;
+  struct stat st;
+  const bool other =
+      fstat(fd, &st) == 0 && (st.st_dev != device_ || st.st_ino != inode_);
+  ::close(fd);
+  EventReader next;
+  if (!other || next.open(uuid, 1) != 0) return false;
+  std::swap(ring_, next.ring_);
+  device_ = next.device_;
+  inode_ = next.inode_;
+  first_epoch_ = next.first_epoch_;
+  next_ = next.next_;
+  return true;
 }
 
 u32 EventReader::epoch() const { return ring_->epoch.load(std::memory_order_acquire); }

@@ -78,6 +78,9 @@ public:
   int open(const u8 uuid[16], u64 from);
   void close();
   u32 epoch() const;  // of the owner that wrote last
+  // Goes on with the ring of that name, from its first event, when it is another one than was
+  // opened: an owner that ends takes its ring away, and the next one makes its own.
+  bool follow(const u8 uuid[16]);
 
   // What is there now, at most `max`; 0 when nothing is new.
   u32 take(u32 max, Event *ret_events);
@@ -86,6 +89,7 @@ private:
   bool copy(u64 sequence, Event &ret_event) const;
 
   const EventRing *ring_ = nullptr;
+  u64 device_ = 0, inode_ = 0;  // of the ring
   u32 first_epoch_ = 0;  // of the ring whose sequences next_ counts
   u64 next_ = 1;
 };

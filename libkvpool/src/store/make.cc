@@ -39,9 +39,12 @@ int look(const backend::Address &address, Found &ret, std::string *why) {
       return fail(why, -EISDIR, address.text + ": " + path + " is a directory; name a file in it");
     }
   }
+  // What is there need not be as large as what is wanted.
+  backend::Address there = address;
+  there.size.reset();
+  there.devices.reset();
   std::unique_ptr<backend::Backend> backend;
-  if (auto s = backend::Backend::open(address, backend::OpenMode::kReadOnly, {}, backend);
-      !s.ok()) {
+  if (auto s = backend::Backend::open(there, backend::OpenMode::kReadOnly, {}, backend); !s.ok()) {
     // Too short to be mapped, or a device of it is missing: something, but no store.
     if (s.err == -EACCES || s.err == -ENODEV) return fail(why, s.err, s.what);
     ret.something = true;
@@ -148,12 +151,13 @@ int make_store(const char *text, const MakeOptions &options, media::Layout *ret_
     return 0;
   }
   // Named memory of another size is made anew: what is mapped elsewhere stays as it was there.
-  if (address.scheme == backend::Scheme::kMem && found.something && !found.lived_in &&
-      sizes != found.device_bytes) {
+  const bool other_devices = sizes.size() != found.device_bytes.size();
+  if (address.scheme == backend::Scheme::kMem && found.something &&
+      (other_devices || !found.lived_in) && sizes != found.device_bytes) {
     if (auto s = backend::Backend::remove(address, options.force); !s.ok() && s.err != -ENOENT) {
       return fail(why, s.err, s.what);
     }
-    found.something = false;
+    found.something = found.lived_in = false;
   }
   std::unique_ptr<backend::Backend> backend;
   const backend::CreateOptions how{.reuse = found.something, .force = options.force};

@@ -101,9 +101,8 @@ bool issued_here(const TicketScope &scope, const Ticket &ticket) {
 const char *ticket_error(int err) {
   switch (err) {
     case -EBADMSG: return "ticket: damaged, or not a ticket at all";
-    case -EXDEV: return "ticket: issued for another store";
-    case -EIDRM:
-      return "ticket: issued in an earlier life of this store, which was formatted since";
+    case -EXDEV: return "ticket: issued for another store, or before this one was formatted";
+    case -EIDRM: return "ticket: issued in another life of this store, under the same id";
     case -EACCES: return "ticket: issued for another engine's group";
     case -EKEYEXPIRED: return "ticket: expired";
     default: return "ticket: refused";
