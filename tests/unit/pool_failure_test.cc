@@ -457,3 +457,42 @@ Test(pool_failure, line_of_a_former_life_goes_with_its_process, .timeout = 30) {
   LiveMember a(store, 2);
   cr_expect_eq(put_block(a, open_ns(a), 1), 0);
 }
+
+// Guards: until all members had reported nobody was granted anything, so that one that was stopped
+// held everybody up for its lease.
+// How: a full store, one stopped member that holds an extent and no pins, another owner; 40 more
+// puts, for which others' blocks go.
+Test(pool_failure, stopped_member_without_pins_delays_nothing, .timeout = 60) {
+  TestStore store(lease_of(6000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), stopped(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  pool::Block block;
+  cr_assert_eq(stopped->reserve(64 * 1024, 1, stopped.in(1000), &block), 0);
+  u64 key = 0;
+  while ((*owner)->stats().evicted == 0 && key < 400) {
+    cr_assert_eq(put_block(a, ns, ++key, 512 * 1024), 0, "key %lu", key);
+  }
+  cr_assert_gt((*owner)->stats().evicted, 0u);
+  stopped.freeze(true);
+  wait_ms(20);
+  owner->stop();
+  ServingOwner next(store, 4);
+  cr_assert(next->awaits_reports());
+  const u64 began = clock_ns();
+  for (int i = 0; i < 40; ++i) cr_assert_eq(put_block(a, ns, ++key, 512 * 1024), 0);
+  cr_expect_gt(next->stats().evicted, 0u);
+  cr_expect(next->awaits_reports(), "it did not wait for the report");
+  cr_expect_lt(clock_ns() - began, u64{3'000'000'000}, "half its lease");
+  // What it holds is its own all the while.
+  cr_expect_eq(u32{next->space().at(block.extent).record.holder}, stopped->slot());
+  stopped.freeze(false);
+  cr_expect(within_ms(3000, [&] { return !next->awaits_reports(); }));
+  pool::Publication p;
+  p.block = block;
+  p.key = make_key(++key);
+  p.ns = ns;
+  p.payload_lines = 1024;
+  cr_assert_eq(stopped->publish(&p, 1, stopped.in(2000)), 0);
+  cr_expect_eq(p.result, 0, "%d", p.result);
+}

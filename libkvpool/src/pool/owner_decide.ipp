@@ -130,7 +130,7 @@ bool Owner<Env>::cleared(u32 number, const media::NamespaceLine &ns) const {
 // What a clear made invisible, and what waits to be emptied, is not there for a put of the key.
 template <PoolEnv Env>
 bool Owner<Env>::let_cleared_go(u32 number, const media::NamespaceLine &ns) {
-  if (number == kNoEntry || reports_awaited_ > 0 || pins_awaited_ > 0) return false;
+  if (number == kNoEntry || pins_awaited_ > 0) return false;
   const bool there = index_.entry(number).entry_state() == media::EntryState::kPublished;
   if (!there || !cleared(number, ns)) return false;
   hide(number, media::EntryState::kHidden);
@@ -306,12 +306,7 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
   const u64 bytes = run ? body.run_extents * space_.regions().extent_bytes()
                         : media::class_bytes(size_class);
   if (quota_refuses(body.ns, bytes)) return MessageStatus::kQuota;
-  // Until every member has told what it holds, free extents may hold blocks in doubt.
-  if (reports_awaited_ > 0 && !env_.mutant(Mutant::kServeBeforeReport)) {
-    env_.mark("grant_awaits_reports");
-    ++stats_.busy;
-    return MessageStatus::kBusy;
-  }
+  if (reports_awaited_ > 0) env_.mark("grant_before_all_reported");
   u32 extent = SpaceMap::kNone;
   if (run) {
     extent = space_.pick_free_run(body.run_extents);

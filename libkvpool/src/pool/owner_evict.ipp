@@ -289,7 +289,7 @@ void Owner<Env>::forget_grants(u64 elapsed_ns) {
 // granted a grace from now, so as much must be on its way as is granted meanwhile.
 template <PoolEnv Env>
 void Owner<Env>::keep_free_ahead() {
-  if (pins_awaited_ > 0 || reports_awaited_ > 0) return;
+  if (pins_awaited_ > 0) return;
   const u64 extent_bytes = space_.regions().extent_bytes();
   u64 active = 0;
   for (u32 slot = 0; slot < members_.size(); ++slot) active += !space_.held_by(slot).empty();
@@ -315,7 +315,7 @@ u64 Owner<Env>::pinned_bytes() const {
 // lines and room do not wait until somebody needs them. They were told of with their namespace.
 template <PoolEnv Env>
 void Owner<Env>::empty_cleared() {
-  if (pins_awaited_ > 0 || reports_awaited_ > 0) return;
+  if (pins_awaited_ > 0) return;
   for (u32 i = 0; i < kClearedAtOnce && index_.list_count(kClearedList) > 0; ++i) {
     hide(index_.oldest(kClearedList), media::EntryState::kDraining);
   }

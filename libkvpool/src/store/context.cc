@@ -36,10 +36,11 @@ u64 first_word(const backend::Id128 &id) {
 // What an owner without requests sleeps before it looks again, by how long there was none. A member
 // that stores large blocks asks every 50 us and a sleep costs about as much: for some milliseconds
 // the owner looks again and again, and lets others run in between (ProcessEnv::sleep_ns below a
-// microsecond); then it sleeps, the longer the longer nothing came.
+// microsecond); then it sleeps, the longer the longer nothing came. After two seconds without a
+// request the next one may wait 2 ms: reads never ask, and a put that comes so seldom can wait.
 u64 rest_ns(u64 idle) {
   constexpr u64 kSpin = 50'000, kAwake = 2 * kMillisecond;
-  constexpr u64 kShortest = 5'000, kLongest = 200'000;
+  constexpr u64 kShortest = 5'000, kLongest = 2 * kMillisecond;
   if (idle < kSpin) return 0;
   return idle < kAwake ? 1 : std::clamp(idle / 1024, kShortest, kLongest);
 }
