@@ -130,6 +130,11 @@ constexpr OptionSpec kServe[] = {
     {"--suspicion", Kind::kReal, "SECONDS", "1, and the store's lease at most",
      "Take over from a living owner whose heartbeat stands still for this time."},
     {"--huge", Kind::kFlag, "", "", "Ask for huge pages and populate all memory now."},
+    {"--control-device", Kind::kCount, "N", "",
+     "Where the device with the lines of all members is lost: go on from device N, 0 or 1. Files "
+     "need no such word."},
+    {"--confirmed", Kind::kFlag, "", "",
+     "Over dax: no host can read the other one of the two any more."},
     {"--ready-fd", Kind::kCount, "FD", "", "Write a line to this descriptor when serving.", "",
      kHidden},
     kJson,

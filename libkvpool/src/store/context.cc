@@ -104,7 +104,9 @@ int Context::open_memory(const char *text, std::string *why) {
   }
   media::MappedReader::Device devices[media::kMaxDevices];
   u32 count = 0;
-  for (const backend::DeviceSpan &d : backend_->devices()) devices[count++] = {d.base, d.bytes};
+  for (const backend::DeviceSpan &d : backend_->devices()) {
+    devices[count++] = {d.base, d.lost ? 0 : d.bytes};
+  }
   media::MappedReader reader(devices, count);
   media::SuperblockRead superblock;
   std::string said;
@@ -139,7 +141,7 @@ int Context::open_memory(const char *text, std::string *why) {
     const u32 first = backend_->host_id() * geometry_.members_per_host;
     env_->know_member_locks(first, first + geometry_.members_per_host);
   }
-  return 0;
+  return settle_control(why);
 }
 
 int Context::join(std::string *why) {
@@ -164,12 +166,18 @@ int Context::join(std::string *why) {
   const backend::Id128 machine = backend::machine_id(), boot = backend::boot_nonce();
   std::memcpy(how.host_identity.machine_id, machine.data(), sizeof how.host_identity.machine_id);
   std::memcpy(how.host_identity.boot_id, boot.data(), sizeof how.host_identity.boot_id);
-  const int err = member_->join(how);
+  int err = member_->join(how);
+  for (const u64 until = monotonic_ns() + 2 * lease_ns();
+       err == -EAGAIN && monotonic_ns() < until;) {
+    env_->sleep_ns(20 * kMillisecond);  // somebody moves the lines (proto 14), or seemed to
+    err = member_->join(how);
+  }
   if (err == -EUSERS) {
     return fail(why, err,
                 address_ + ": all " + std::to_string(geometry_.members_per_host) +
                     " member slots of host " + std::to_string(how.host) + " are taken");
   }
+  if (err == -ESTALE && member_->claims().read().moved) return explain(-EIDRM, why);
   if (err == -ESTALE) return fail(why, -EIDRM, address_ + ": was formatted anew just now");
   if (err)
     return fail(why, err, address_ + ": no area of any owner can be read; try `kvpool check`");
@@ -282,12 +290,15 @@ void Context::rejoin() {
   std::unique_lock life(life_);
   if (member_->claims().read().gone) {
     gone_.store(true);
-    log(LogLevel::kError, address_ + ": the store was formatted anew; open it again");
+    std::string said;
+    explain(-EIDRM, &said);
+    log(LogLevel::kError, said);
     return;
   }
   reservations_.clear();
   pins_.clear();
   if (const int err = member_->rejoin()) {
+    if (err == -EAGAIN) return;  // for a lease at most: somebody moves the lines
     log(LogLevel::kWarning, address_ + ": lost its lease, and cannot join anew yet: " +
                                 std::strerror(-err));
     return;
@@ -316,23 +327,6 @@ int Context::take_standby(u32 but, u32 &ret_slot) {
   }
   return -EUSERS;
 }
-
-namespace {
-
-// Runs `f` at the end of the scope, whatever ends it.
-template <class F>
-class AtEnd {
-public:
-  explicit AtEnd(F f) : f_(std::move(f)) {}
-  ~AtEnd() { f_(); }
-  AtEnd(const AtEnd &) = delete;
-  AtEnd &operator=(const AtEnd &) = delete;
-
-private:
-  F f_;
-};
-
-}  // namespace
 
 int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
   if (options_.read_only) return fail(why, -EROFS, address_ + ": opened read-only");
@@ -379,7 +373,8 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
     }
     result = serve_round(slot, until_ns);
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
-      result = member_->claims().read().gone ? -EIDRM : 0;
+      const pool::ClaimView view = member_->claims().read();
+      result = view.moved ? -ENODEV : view.gone ? -EIDRM : 0;
       env_->sleep_ns(env_->random() % (20 * kMillisecond));
     } else if (result == -EFBIG) {
       result = 0;
@@ -427,6 +422,7 @@ int Context::serve_round(u32 slot, u64 until_ns) {
   Member member(*env_, geometry_);
   Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
   for (bool prepared = false; !serving_over(until_ns) && !owner_gone(slot); prepared = true) {
+    if (first_device_gone()) return -ENODEV;
     if (member_->follow_owner() == -EFBIG) return -EFBIG;  // proto 7: who cannot map it stands back
     if (!prepared) prepare(owner);
     env_->sleep_ns(20 * kMillisecond);
@@ -588,8 +584,10 @@ bool Context::owner_numbers(OwnerNumbers &ret) {
 // ---- who owns -----------------------------------------------------------------------------------
 
 // A slot's line as the medium has it. False: it cannot be read.
-bool Context::read_member(u32 slot, media::MemberLine &ret_line) {
-  const PoolOffset at = geometry_.member_at(slot);
+bool Context::read_member(u32 slot, media::MemberLine &ret_line, u8 control) {
+  media::Geometry where = geometry_;
+  where.control = control;
+  const PoolOffset at = where.member_at(slot);
   auto &memory = env_->memory();
   memory.acquire(at, kLineBytes);
   Line line;
@@ -604,15 +602,17 @@ bool Context::read_member(u32 slot, media::MemberLine &ret_line) {
 bool Context::link_works() {
   media::MemberLine before{}, after{};
   const u32 slot = member_->slot();
-  return read_member(slot, before) && member_->renew() && read_member(slot, after) &&
+  return read_member(slot, before, geometry_.control) && member_->renew() &&
+         read_member(slot, after, geometry_.control) &&
          after.incarnation == member_->incarnation() && after.counter != before.counter;
 }
 
 // Whether a member's heartbeat moved within `patience_ns`, as far as this context has looked.
 // Unknown counts as moving: a suspicion needs that long a silence.
-bool Context::heartbeat_moves(Watch &watch, u32 slot, u64 incarnation, u64 patience_ns) {
+bool Context::heartbeat_moves(Watch &watch, u32 slot, u64 incarnation, u64 patience_ns,
+                              u8 control) {
   media::MemberLine line{};  // what cannot be read stands still
-  const bool read = read_member(slot, line);
+  const bool read = read_member(slot, line, control);
   const bool left = read && (line.incarnation != incarnation ||
                              line.state == static_cast<u8>(media::MemberState::kLeft));
   const u64 counter = line.counter;
@@ -637,7 +637,8 @@ bool Context::owner_moves(const pool::ClaimView &view, u64 patience_ns) {
   if (view.active.active_incarnation == 0) return false;  // as formatted: nobody served yet
   const u32 slot = view.active.active_member;
   if (slot_free(view.active_slot, slot)) return false;
-  return heartbeat_moves(owner_watch_, slot, view.active.active_incarnation, patience_ns);
+  return heartbeat_moves(owner_watch_, slot, view.active.active_incarnation, patience_ns,
+                         geometry_.control);
 }
 
 int Context::owner_state() {
@@ -657,7 +658,7 @@ bool Context::candidate_moves(const pool::ClaimView &view, u32 my_slot) {
   if (claim.claimed_member >= geometry_.member_count()) return false;
   return !slot_free(slot, claim.claimed_member) &&
          heartbeat_moves(candidate_watch_, claim.claimed_member, claim.claimed_incarnation,
-                         lease_ns());
+                         lease_ns(), claim.claimed_control);
 }
 
 // Whether the holder of standby slot `my_slot` should claim now: the owner is gone, or its
@@ -725,11 +726,6 @@ u32 Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_
   }
 }
 
-// proto 14: where the lines of all members stand.
-bool Context::first_device_lost() {
-  return pool::lines_lost(*env_, geometry_);
-}
-
 int Context::explain(int err, std::string *why) {
   if (err >= 0) return err;
   if (options_.read_only && err == -ESTALE && !member_->claims().read().gone) {
@@ -743,13 +739,11 @@ int Context::explain(int err, std::string *why) {
                         std::to_string(backend_->host_id()) +
                         " as well; close this, and give one of them another by host=N");
       }
-      if (gone_.load() || member_->claims().read().gone) {
-        return fail(why, -EIDRM, address_ + ": the store was formatted anew; open it again");
-      }
+      if (gone_.load() || member_->claims().read().gone) return explain(-EIDRM, why);
       return fail(why, -ENOTCONN, address_ + ": this member lost its lease and is joining anew");
     case -EAGAIN:
     case -ETIMEDOUT:
-      if (first_device_lost()) return fail(why, -EIO, address_ + ": " + kFirstDeviceLost);
+      if (first_device_lost()) return fail(why, -EIO, address_ + ": " + first_device_text());
       if (owner_state() == 0) {
         return fail(why, -EAGAIN, address_ + ": no owner serves this store; `kvpool serve " +
                                       address_ + "` starts one");
@@ -757,7 +751,12 @@ int Context::explain(int err, std::string *why) {
       if (err == -EAGAIN) return fail(why, err, address_ + ": the owner is changing; try again");
       return fail(why, err, address_ + ": no answer before the deadline");
     case -EIDRM:
-      return fail(why, err, address_ + ": the store was formatted anew; open it again");
+      return fail(why, err,
+                  address_ + (member_->claims().read().moved ? kGoesOnElsewhere
+                                                             : ": the store was formatted anew; "
+                                                               "open it again"));
+    case -ENODEV:
+      return fail(why, err, address_ + kServeElsewhere);
     case -EIO:
       return fail(why, err,
                   address_ +
