@@ -199,7 +199,17 @@ void look_at_store(const Args &args, Findings &findings) {
     findings.add("store", view.active_copy_note().empty() ? "ok" : "wrong",
                  view.active_copy_note().empty() ? fmt::format("{} can be read", address)
                                                  : view.active_copy_note(),
-                 view.active_copy_note().empty() ? "" : "kvpool repair " + address);
+                 view.active_copy_note().empty() ? ""
+                 : view.lost_device().empty()    ? "kvpool repair " + address
+                                                 : "bring it back from a copy; what lay there is "
+                                                   "lost, the rest goes on");
+    if (view.geometry().device_count > 1) {
+      const u32 device = view.geometry().control_device();
+      const bool lost = view.backend().devices()[device].lost;
+      findings.add("members' lines", lost ? "wrong" : "ok",
+                   fmt::format("on device {}{}", device, lost ? ", which is lost" : ""),
+                   lost ? "kvpool serve " + address + ": it goes on from the other one" : "");
+    }
     const Json stat = stat_of(view);
     const bool owned = stat["owned"].get<bool>();
     if (stat["owner_hangs"].get<bool>()) {

@@ -27,6 +27,9 @@ int cmd_info(const Args &args) {
     table.row({"device", fmt::format("{}  {}", bytes_text(device["bytes"].get<std::uint64_t>()),
                                      device["name"].get<std::string>())});
   }
+  if (number("device_count") > 1) {
+    table.row({"members' lines", fmt::format("on device {}", number("control_device"))});
+  }
   table.row(
       {"blocks",
        fmt::format("{} of {} ({:.2f} % is metadata)", bytes_text(number("data_bytes")),

@@ -16,6 +16,7 @@
 #include "client.hpp"
 #include "commands.hpp"
 #include "say.hpp"
+#include "store_view.hpp"
 
 namespace kvpool::tools {
 
@@ -109,28 +110,47 @@ void refuse_serving(int result, const kvpool_ctx *ctx, const std::string &addres
   checked(result, ctx, address);
 }
 
-}  // namespace
+// Whether this process may go on from another device where that with the lines of all members is
+// lost. Processes of one machine see the same files; hosts may differ on a device, so there an
+// operator has to know.
+bool may_move_control(const Args &args, const std::string &address) {
+  const bool dax = address.rfind("dax:", 0) == 0;
+  if (!args.has("--control-device")) return !dax;
+  const auto device = args.number("--control-device", 0);
+  if (device > 1) fail(kExitUsage, "--control-device", "expected 0 or 1");
+  if (dax && !args.has("--confirmed")) {
+    fail(kExitFailed, address, "that the other device is lost was not confirmed",
+         fmt::format("give --confirmed if no host can read device {} any more", 1 - device));
+  }
+  return true;
+}
 
-int cmd_serve(const Args &args) {
-  const std::string address = store_address(args, "ADDRESS");
-  const bool suspects = args.has("--suspicion");
-  const double suspicion = args.real("--suspicion", 1);
-  if (!(suspicion >= 0.2 && suspicion <= 600)) {
-    fail(kExitUsage, "--suspicion", "expected 0.2 to 600 seconds");
-  }
-  const int ready_fd = args.has("--ready-fd") ? static_cast<int>(args.number("--ready-fd", 0)) : -1;
-  if (ready_fd >= 0 && fcntl(ready_fd, F_GETFD) < 0) {
-    fail(kExitUsage, "--ready-fd", fmt::format("{} is no open descriptor", ready_fd));
-  }
+void must_stand_on(const Args &args, const std::string &address) {
+  if (!args.has("--control-device")) return;
+  StoreView view(address);
+  const auto device = static_cast<u32>(args.number("--control-device", 0));
+  if (view.geometry().control_device() == device) return;
+  fail(kExitFailed, address,
+       fmt::format("the lines of all members stand on device {}, which can be read",
+                   view.geometry().control_device()),
+       "leave --control-device out");
+}
+
+// One opening of the store, until the end or until it has to be opened again (-ENODEV).
+int serve_once(const Args &args, const std::string &address, bool may_move, int ready_fd,
+               std::uint64_t until_ns) {
   OpenAs as;
   as.name = args.text("--name", "serve");
   if (args.has("--huge")) as.flags |= KVPOOL_OPEN_F_HUGE;
+  if (may_move) as.flags |= KVPOOL_OPEN_F_MOVE_CONTROL;
   Context ctx = open_store(address, as);
+  must_stand_on(args, address);
   g_serving.store(ctx.get());
-  catch_signals();
   kvpool_serve_opts opts = KVPOOL_OPTS(kvpool_serve_opts);
-  if (suspects) opts.suspicion_ms = static_cast<std::uint32_t>(suspicion * 1000);
-  if (args.has("--seconds")) opts.until_ns = deadline_in(args.real("--seconds", 0));
+  if (args.has("--suspicion")) {
+    opts.suspicion_ms = static_cast<std::uint32_t>(args.real("--suspicion", 1) * 1000);
+  }
+  opts.until_ns = until_ns;
   std::atomic<bool> done{false};
   std::thread announcer([&, fd = ready_fd] { announce(ctx.get(), fd, address, done); });
   const int result = stop_requested() ? 0 : kvpool_serve(ctx.get(), &opts);
@@ -139,12 +159,36 @@ int cmd_serve(const Args &args) {
   kvpool_stats stats = KVPOOL_OPTS(kvpool_stats);
   const bool counted = kvpool_stats_read(ctx.get(), &stats) >= 0;
   g_serving.store(nullptr);
+  if (result == -ENODEV && may_move) {
+    warn(kvpool_strerror_detail(ctx.get()));
+    return result;
+  }
   refuse_serving(result, ctx.get(), address);
   if (counted && args.json()) print_json("serve", stats_json(stats));
   if (counted && !args.json()) {
     print_text(fmt::format("served {} requests, {} publications, {} evictions\n",
                            count_text(stats.owner_requests), count_text(stats.owner_publications),
                            count_text(stats.owner_evictions)));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int cmd_serve(const Args &args) {
+  const std::string address = store_address(args, "ADDRESS");
+  const double suspicion = args.real("--suspicion", 1);
+  if (!(suspicion >= 0.2 && suspicion <= 600)) {
+    fail(kExitUsage, "--suspicion", "expected 0.2 to 600 seconds");
+  }
+  const bool may_move = may_move_control(args, address);
+  catch_signals();
+  const std::uint64_t until_ns = args.has("--seconds") ? deadline_in(args.real("--seconds", 0)) : 0;
+  const int ready_fd = args.has("--ready-fd") ? static_cast<int>(args.number("--ready-fd", 0)) : -1;
+  if (ready_fd >= 0 && fcntl(ready_fd, F_GETFD) < 0) {
+    fail(kExitUsage, "--ready-fd", fmt::format("{} is no open descriptor", ready_fd));
+  }
+  while (serve_once(args, address, may_move, ready_fd, until_ns) == -ENODEV && !stop_requested()) {
   }
   return kExitFine;
 }

@@ -145,6 +145,11 @@ constexpr OptionSpec kServe[] = {
     {"--suspicion", Kind::kReal, "SECONDS", "1, and the store's lease at most",
      "Take over from a living owner whose heartbeat stands still for this time."},
     {"--huge", Kind::kFlag, "", "", "Ask for huge pages and populate all memory now."},
+    {"--control-device", Kind::kCount, "N", "",
+     "Where the device with the lines of all members is lost: go on from device N, 0 or 1. Files "
+     "need no such word."},
+    {"--confirmed", Kind::kFlag, "", "",
+     "Over dax: no host can read the other one of the two any more."},
     {"--ready-fd", Kind::kCount, "FD", "",
      "Write the line ready to this descriptor once the store is served, by this process or the one "
      "that it stands by for.",

@@ -249,6 +249,9 @@ void StoreView::adopt() {
                  : superblock_.copy_intact[0] ? "the second copy of the superblock is damaged"
                                               : "the first copy of the superblock is damaged";
   }
+  for (const backend::DeviceSpan &span : backend_->devices()) {
+    if (span.lost) copy_note_ = lost_device_ = span.name + " is lost: it is empty, or nearly so";
+  }
 }
 
 // Whoever watches a store that is formatted anew sees the new one from then on, and is told.
@@ -284,6 +287,7 @@ bool StoreView::refresh() {
   if (!readable() && (!follow_life() || !readable())) return false;
   if (view.epoch() == 0) return false;
   epoch_ = view.epoch();
+  geometry_.control = geometry_.control_before = view.active().active_control;
   owner_member_ = view.active().active_member;
   ever_owned_ = view.active().active_incarnation != 0;  // as formatted nobody was the owner yet
   index_groups_ = view.active().index_groups;
@@ -463,7 +467,7 @@ bool store_exists(const std::string &address) {
   for (const auto &span : memory->devices()) {
     u64 magic = 0;
     for (const u64 byte : {u64{0}, media::kSecondCopyByte}) {
-      if (span.bytes < byte + media::kPageBytes) continue;
+      if (span.lost || span.bytes < byte + media::kPageBytes) continue;
       std::memcpy(&magic, span.base + byte, sizeof(magic));
       if (magic == media::kMagic) return true;
     }
@@ -491,6 +495,7 @@ Json store_summary(const std::string &address) {
   data["data_bytes"] = regions.payload_bytes();
   data["metadata_bytes"] = bytes - regions.payload_bytes();
   data["device_count"] = geo.device_count;
+  data["control_device"] = geo.control_device();
   data["devices"] = Json::array();
   for (u32 d = 0; d < geo.device_count; ++d) {
     data["devices"].push_back(

@@ -86,6 +86,8 @@ public:
   const media::RegionTable &regions() const { return regions_; }
   media::StoreState state() const { return geometry_.state; }
   const std::string &active_copy_note() const { return copy_note_; }
+  // Of the first two devices; empty where both are there.
+  const std::string &lost_device() const { return lost_device_; }
 
   // Reads claims again: an owner may have changed. False when no area is active or its regions do
   // not verify, with the reason in why().
@@ -128,6 +130,7 @@ private:
   media::RegionTable regions_{};
   media::Sealer sealer_;
   std::string copy_note_;
+  std::string lost_device_;
   std::string why_;
   u32 epoch_ = 0;
   u32 owner_member_ = 0;

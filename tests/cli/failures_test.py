@@ -543,19 +543,80 @@ class Failures(Case):
         self.good("format", store, "--size", "64MiB", "--lease-ms", str(int(LEASE * 1000)))
         owner = self.serve(store)
         member = Member(self, store)
-        self.assertEqual(member.say("put", "a")[1], 1)
-        os.truncate(self.folder / "one", 0)
-        _, result, text = member.say("put", "b")
-        if result > 0:  # a moment before it was noticed
-            _, result, text = member.say("put", "c")
-        self.assertLess(result, 0)
-        at.output += text + "\n"
-        for command in ("info", "stat", "check"):
-            at.hear(self.bad(command, store, code=4))
-        self.kill(owner)
+        keys = [f"k{i}" for i in range(48)]
+        for key in keys:
+            self.assertEqual(member.say("put", key)[1], 1)
+        one = self.folder / "one"
+        stood = one.read_bytes()
+        os.truncate(one, 0)
+        # Nobody can before the owner goes on from the other file.
+        at.hear(self.bad("put", "b", "--pool", store, code=1, data=b"b"))
+
+        def left():
+            _, result, text = member.say("put", "b")
+            at.output += text + "\n"
+            self.assertLess(result, 0)
+            return "open it again" in text
+        self.until(left)
         self.kill(member.child)
-        at.do("format", store)
-        self.assertTrue(self.json("check", store)["data"]["clean"])
+        member = Member(self, store)  # the owner has opened it again by itself
+        self.until(lambda: member.say("put", "c")[1] in (0, 1))
+
+        def settled():
+            got = [member.say("get", key)[1] for key in keys]
+            self.assertTrue(set(got) <= {0, 1, -5, -11}, got)
+            return set(got) == {0, 1}
+        self.until(settled)
+        kept = [key for key in keys if member.say("get", key)[1] == 1]
+        for i in range(64):
+            _, result, text = member.say("put", f"new{i}")
+            self.assertEqual(result, 1, text)
+            self.assertEqual(member.say("get", f"new{i}")[1], 1)
+        self.assertEqual(self.json("info", store)["data"]["control_device"], 1)
+        self.kill(owner)
+        at.output += owner.stderr.read()
+        at.serve(store)  # another one, with nothing special to do
+        self.until(lambda: member.say("put", "later")[1] in (0, 1))
+        at.do("info", store)
+        with open(one, "r+b") as file:  # from a copy, its identity last
+            os.truncate(one, len(stood))
+            file.seek(4096)
+            file.write(stood[4096:])
+            file.flush()
+            file.seek(0)
+            file.write(stood[:4096])
+        for key in keys:
+            self.assertEqual(member.say("get", key)[1], int(key in kept), key)
+        for i in range(64):
+            self.assertEqual(member.say("put", f"back{i}")[1], 1)
+        self.assertEqual(self.json("info", store)["data"]["control_device"], 1)
+
+    def test_first_device_lost_unserved(self):
+        """Nobody serves when the file goes: whoever begins to may go on. Others cannot use the store before."""
+        store = f"file:{self.folder / 'one'},{self.folder / 'two'}"
+        self.good("format", store, "--size", "64MiB", "--lease-ms", str(int(LEASE * 1000)))
+        owner = self.serve(store)
+        member = Member(self, store)
+        keys = [f"k{i}" for i in range(48)]
+        for key in keys:
+            self.assertEqual(member.say("put", key)[1], 1)
+        self.kill(member.child)
+        self.kill(owner)
+        os.truncate(self.folder / "one", 0)
+        self.assertIn("kvpool serve", self.bad("put", "q", "--pool", store, code=1, data=b"q").err)
+        self.assertEqual(self.json("info", store)["data"]["control_device"], 0)
+        self.assertIn("which is lost", self.good("doctor", store, code=1).out)
+        self.bad("serve", store, "--control-device", "2", code=2)
+        self.serve(store, "--control-device", "1")
+        member = Member(self, store)
+
+        def settled():
+            got = [member.say("get", key)[1] for key in keys]
+            self.assertTrue(set(got) <= {0, 1, -5, -11}, got)
+            return set(got) == {0, 1}
+        self.until(settled)
+        self.put(store, "q")
+        self.bad("serve", store, "--control-device", "0", code=1)
 
     @section("Full file system")
     def test_full_file_system(self, at):

@@ -173,7 +173,7 @@ bool Rig::join(Actor &actor, u8 standby_slot) {
       renewed(actor, begun);
       return true;
     }
-    if (actor.cut_off) return false;
+    if (actor.cut_off || actor.left_behind) return false;
     if (err != -EAGAIN && err != -EUSERS && err != -EUCLEAN) {
       sim_.fail("%s cannot join: error %d", actor.name.c_str(), err);
     }
@@ -196,12 +196,14 @@ void Rig::watch_owner(Actor &actor) {
     const pool::ClaimView view = actor.member->claims().read();
     u32 slot = view.active.active_member;
     u64 incarnation = view.active.active_incarnation;
+    media::Geometry where = actor.member->geometry();
     for (const media::ClaimLine &claim : view.line) {
       if (claim.claimed != view.highest_claimed || claim.claimed <= view.highest_active) continue;
       slot = claim.claimed_member;
       incarnation = claim.claimed_incarnation;
+      where.control = claim.claimed_control;
     }
-    const PoolOffset at = geometry().member_at(slot);
+    const PoolOffset at = where.member_at(slot);
     SimMemory &mem = actor.env->memory();
     mem.acquire(at, kLineBytes);
     Line line;
@@ -336,7 +338,8 @@ bool Rig::open_namespace(Actor &actor) {
   std::memcpy(body.fingerprint, kFingerprint, sizeof body.fingerprint);
   body.create = 1;
   body.weight = 1;
-  for (u32 attempt = 0; attempt < 200 && !actor.stop && !actor.cut_off; ++attempt) {
+  for (u32 attempt = 0; attempt < 200 && !actor.stop && !actor.cut_off && !actor.left_behind;
+       ++attempt) {
     media::NsAnswer answer{};
     const int err = actor.member->ns_open(body, actor.env->now_ns() + options_.call_ns, answer);
     if (err == 0) {
@@ -370,10 +373,13 @@ void Rig::note_accepted(Actor &actor) {
 void Rig::lease_thread(Actor &actor) {
   while (!actor.stop) {
     const Time begun = sim_.now();
+    const u64 expiry = actor.member->lease_expiry_ns();
     actor.ticking = true;
     const int err = actor.member->tick();
     actor.ticking = false;
-    if (err == 0) {
+    if (err == 0 && actor.member->lease_expiry_ns() == expiry) {
+      SIM_MARK("lease not renewed: its line is about to move");
+    } else if (err == 0) {
       if (begun > actor.lease_latest) {
         sim_.fail("%s renews a lease that was over", actor.name.c_str());
       }
@@ -450,6 +456,43 @@ void Rig::cut_link(u32 host) {
     actor->doomed = actor->cut_off = true;
   }
   sim_.world().set_link(host, false);
+}
+
+void Rig::leave_behind() {
+  for (const auto &actor : actors_) {
+    actor->disturbed = actor->doomed = actor->left_behind = true;
+  }
+}
+
+// Somebody who found their device lost, or was told so.
+void Rig::spawn_mover(Actor &actor, u32 standby_slot) {
+  sim_.spawn(actor.process, actor.name, [this, &actor, standby_slot] {
+    actor.worked = true;
+    while (!actor.env->try_lock(pool::LockKind::kFormat, 0)) actor.env->sleep_ns(kMs);
+    while (!actor.env->try_lock(pool::LockKind::kStandby, standby_slot)) {
+      actor.env->sleep_ns(kMs);
+    }
+    pool::MemberOptions how;
+    how.host = actor.host;
+    how.name = actor.name;
+    media::Geometry geo = geometry();
+    const u32 before = geo.control;
+    int err = pool::read_control(*actor.env, geo);
+    if (err == 0 && geo.control == before) err = -EAGAIN;  // else somebody did before he was killed
+    for (u32 attempt = 0; attempt < 100 && err != 0 && !sim_.failed(); ++attempt) {
+      err = pool::move_control(*actor.env, geo, how, standby_slot);
+      sim_.note("op move lines", geo.control, static_cast<u64>(err));
+      if (err != 0) actor.env->sleep_ns(sim_.rng().below(5 * kMs));
+    }
+    if (err != 0) sim_.fail("lines cannot be moved: error %d", err);
+    SIM_MARK("lines and rings moved to another device");
+    layout_.geometry.control = geo.control;
+    layout_.geometry.control_before = geo.control_before;
+    actor.env->unlock(pool::LockKind::kStandby, standby_slot);
+    actor.env->unlock(pool::LockKind::kFormat, 0);
+    lines_moved_ = true;
+    actor.left = true;
+  });
 }
 
 void Rig::lose_device(u32 device) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "history.hpp"
+#include "pool/control.hpp"
 #include "pool/member.hpp"
 #include "pool/owner.hpp"
 #include "sim_env.hpp"
@@ -115,6 +116,7 @@ struct Actor {
   bool fell = false;         // killed in the middle of a payload, and not started again yet
   bool cut_off = false;      // its host has lost its link
   bool spared = false;       // nothing happens to it any more
+  bool left_behind = false;  // lines and rings moved away from it, or are about to
   u64 group = 0;
   u32 rank = 0;
   bool disturbed = false;    // killed, or lost its lease, at some time
@@ -180,7 +182,12 @@ public:
   void expect_media_faults() { media_faults_ = true; }
   // Whoever lives there reads nothing and writes nothing from now on.
   void cut_link(u32 host);
-  // Loads from it fail from now on, stores vanish; not device 0, where the lines of members are.
+  // Whoever is there now stays behind; lines and rings move to the other control device.
+  void leave_behind();
+  void spawn_mover(Actor &actor, u32 standby_slot);
+  bool lines_moved() const { return lines_moved_; }
+  // Loads from it fail from now on, stores vanish. Without that of the lines of members nobody can
+  // go on before they are moved.
   void lose_device(u32 device);
   bool device_gone() const { return lost_device_ != kNoDevice; }
   // It can be read again, with what stood on it; no owner is suspected without a reason any more.
@@ -260,6 +267,7 @@ private:
   static constexpr u32 kNoDevice = ~u32{0};
   u32 lost_device_ = kNoDevice;
   bool device_back_ = false;
+  bool lines_moved_ = false;
   std::map<u64, u32> device_of_;      // of each nonce's payload
   bool settling_ = false;             // the work is done: no owner is suspected without a reason
   bool calm_ = false;                 // faults are over: the nemesis has nothing left to do

@@ -288,9 +288,10 @@ void Rig::closer(Actor &actor) {
   while (owners_serving() > 1 && sim_.now() - start < bound) actor.env->sleep_ns(10 * kMs);
   if (owners_serving() > 1) sim_.fail("%u owners go on serving", owners_serving());
   for (const auto &other : actors_) {
-    if (!other->cut_off || !sim_.alive(other->process)) continue;
+    if (!(other->cut_off || other->left_behind) || !sim_.alive(other->process)) continue;
     if (other->serving || (!other->standing_by && other->entitled_until != 0)) {
-      sim_.fail("%s does not notice that its link is gone", other->name.c_str());
+      sim_.fail("%s does not notice that its %s", other->name.c_str(),
+                other->cut_off ? "link is gone" : "lines have moved");
     }
   }
   actor.stop = true;

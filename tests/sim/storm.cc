@@ -632,6 +632,77 @@ void device_store_storm(Sim &sim) {
                   .strikes = 4});
 }
 
+// Lines and rings move to the other control device: because theirs is lost, or on the word of
+// somebody who is wrong, and then whoever is left behind can read and write everything there.
+void move_lines(Rig &rig) {
+  Sim &sim = rig.sim();
+  sim.sleep_true(sim.rng().below(30 * kMs));
+  const bool lost = sim.allows(Feature::kDeviceLoss) && sim.rng().chance(500);
+  for (u32 i = 0; i < 100 && !rig.owner_lives_on(); ++i) sim.sleep_true(kMs);
+  rig.leave_behind();
+  if (lost) {
+    SIM_MARK("device with the lines of members lost");
+    rig.lose_device(0);
+    sim.sleep_true(u64{rig.options().lease_ms} * kMs);
+  }
+  const u32 hosts = rig.options().hosts;
+  if (sim.allows(Feature::kKill) && sim.rng().chance(300)) {
+    Actor &first = rig.add_actor(sim.rng().below(hosts), "first mover");
+    first.doomed = true;
+    rig.spawn_mover(first, 2);
+    sim.kill_after(first.process, 1 + sim.rng().below(6'000));
+    for (u32 i = 0; i < 60 && sim.alive(first.process) && !rig.lines_moved(); ++i) {
+      sim.sleep_true(kMs);
+    }
+    if (!sim.alive(first.process)) SIM_MARK("killed while lines and rings move");
+    sim.kill(first.process);
+    if (lost || sim.rng().chance(500)) sim.sleep_true(sim.rng().below(30 * kMs));
+  }
+  rig.spawn_mover(rig.add_actor(sim.rng().below(hosts), "mover"), 2);
+  while (!rig.lines_moved() && !sim.failed()) sim.sleep_true(kMs);
+  Actor &owner = rig.add_actor(sim.rng().below(hosts), "next owner");
+  rig.spawn_owner(owner, 2, true);
+  rig.spawn_owner(rig.add_actor(0, "next standby"), 3, false);
+  for (u32 i = 0; i < 3; ++i) {
+    rig.spawn_member(rig.add_actor(i % hosts, "next member " + std::to_string(i)), sim.ops(20));
+  }
+  rig.spawn_closer();
+  sim.sleep_true(sim.rng().below(40 * kMs));
+  if (lost && sim.rng().chance(500)) {
+    for (u32 i = 0; i < 200 && !rig.loss_noticed(); ++i) sim.sleep_true(kMs);
+    bring_back_device(rig);
+  } else if (sim.allows(Feature::kKill) && sim.rng().chance(500)) {
+    SIM_MARK("process killed");
+    rig.disturb(owner);
+    owner.doomed = true;
+    sim.kill(owner.process);
+  }
+}
+
+void control_storm(Sim &sim) {
+  Rig rig(sim, {.members_per_host = 8,
+                .standbys = 4,
+                .extents = 8,
+                .lease_ms = 10,
+                .grace_us = 500,
+                .keys = 16,
+                .freeze_permille = 5,
+                .rash_permille = 0,
+                .put = 50,
+                .get = 35,
+                .remove = 3,
+                .pin = 8,
+                .idle = 5});
+  rig.format();
+  rig.spawn_owner(rig.add_actor(0, "owner 0"), 0, true);
+  rig.spawn_owner(rig.add_actor(1, "owner 1"), 1, false);
+  for (u32 i = 0; i < 3; ++i) {
+    rig.spawn_member(rig.add_actor((i + 1) % 3, "member " + std::to_string(i)), sim.ops(20));
+  }
+  sim.spawn(sim.add_nemesis("nemesis"), "nemesis", [&rig] { move_lines(rig); });
+  rig.run(kBound, kStepsMax);
+}
+
 // A full store whose owners change: publications in doubt meet evictions and removals.
 void doubt_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30,
@@ -675,6 +746,7 @@ constexpr Scenario kStorms[] = {
     {"links", "hosts lose their links", link_storm, 3},
     {"device", "a device is lost, with payload or with areas of owners too", device_storm, 4},
     {"device-store", "the same, blocks go through store::put and get", device_store_storm, 1},
+    {"control", "lines and rings of members move to another device", control_storm, 3},
     {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
 };
 

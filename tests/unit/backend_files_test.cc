@@ -126,6 +126,28 @@ Test(backend_files, what_is_no_pool_is_named) {
   expect_open_fails("file:" + dir.file("loop"), -ELOOP, "loop");
 }
 
+// Either of the first two devices has what the other one needs to be known by.
+Test(backend_files, one_of_the_first_two_is_lost) {
+  Folder dir;
+  for (const char *name : {"a", "b", "c"}) make_file(dir.file(name), 4 * kMiB);
+  const auto text = [&](const char *one, const char *two) {
+    return "file:" + dir.file(one) + "," + dir.file(two) + "," + dir.file("c");
+  };
+  begin_as_store(dir.file("b"));
+  make_file(dir.file("empty"), 0);
+  for (const bool first : {true, false}) {
+    const auto pool = must_open(first ? text("empty", "b") : text("b", "empty"));
+    cr_expect_eq(pool->devices()[first ? 0 : 1].bytes, 4 * kMiB);
+    for (u32 d = 0; d < 3; ++d) cr_expect_eq(pool->devices()[d].lost, d == (first ? 0u : 1u));
+    const u64 rooms[] = {8 * kMiB, 8 * kMiB, 8 * kMiB};
+    cr_expect(pool->make_room(rooms, true).ok());
+    cr_expect(pool->devices()[0].lost == first);
+  }
+  expect_open_fails("file:" + dir.file("b") + "," + dir.file("c") + "," + dir.file("empty"), -EFBIG,
+                    "is empty, while");
+  expect_open_fails(text("empty", "a"), -ENODATA, "is empty");
+}
+
 Test(backend_files, truncated_and_empty) {
   Folder dir;
   make_file(dir.file("empty"), 0);

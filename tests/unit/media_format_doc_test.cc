@@ -123,6 +123,8 @@ const Field kFields[] = {
     KVPOOL_FIELD(ClaimLine, claimed_member),
     KVPOOL_FIELD(ClaimLine, active_member),
     KVPOOL_FIELD(ClaimLine, area),
+    KVPOOL_FIELD(ClaimLine, claimed_control),
+    KVPOOL_FIELD(ClaimLine, active_control),
     KVPOOL_FIELD(ClaimLine, reserved0),
     KVPOOL_FIELD(ClaimLine, reserved1),
     KVPOOL_FIELD(ClaimLine, crc),

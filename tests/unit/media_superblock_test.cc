@@ -195,6 +195,21 @@ Test(media_superblock, truncated_device) {
   expect_error(nothing, -EUCLEAN, "can be read");
 }
 
+// The other copy says what there is to know; the size is taken for that of the other device.
+Test(media_superblock, lost_control_device) {
+  for (u32 device = 0; device < 2; ++device) {
+    Image image(tiny_options(3));
+    const Geometry whole = image.geo();
+    image.devices()[device].clear();
+    SuperblockRead read{};
+    std::string why;
+    cr_assert_eq(read_superblock(image, read, &why), 0, "%s", why.c_str());
+    cr_expect(!read.copy_intact[device] && read.copy_intact[1 - device]);
+    cr_expect_eq(read.geometry.device_bytes[device], whole.device_bytes[1 - device]);
+    cr_expect_eq(read.geometry.lines_end(), whole.lines_end());
+  }
+}
+
 // A geometry that is sealed but makes no sense is refused, in both copies or in one.
 Test(media_superblock, nonsense_geometry) {
   Image image(tiny_options());

@@ -156,6 +156,8 @@ public:
     return std::make_unique<TestEnv>(*memory_, locks_, number);
   }
   const media::Geometry &geometry() const { return layout_.geometry; }
+  // What opening the store anew finds once lines and rings have moved.
+  void set_control(const media::Geometry &geo) { layout_.geometry = geo; }
   const media::RegionTable &regions() const { return layout_.regions; }
   X86Memory &memory() { return *memory_; }
   LockTable &locks() { return locks_; }

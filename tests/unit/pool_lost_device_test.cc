@@ -3,6 +3,7 @@
 // misses, puts go on elsewhere, an owner whose area was there moves, a candidate fills another.
 // How: threads over a store of two or three files, one of which is cut to nothing; loads of it
 // fault.
+#include "pool/control.hpp"
 #include "pool_fixture.hpp"
 #include "store/store.hpp"
 
@@ -218,7 +219,7 @@ Test(pool_lost_device, device_that_is_back_is_used_again, .timeout = 60) {
   cr_assert(used);
 }
 
-// Lines and rings of all members stand on the first device: without it nobody can go on.
+// Lines and rings of all members stand on the first device: without it nobody goes on as before.
 Test(pool_lost_device, without_the_first_device_the_owner_ends, .timeout = 60) {
   TestStore store(on_devices(2));
   auto env = store.process(1);
@@ -231,4 +232,133 @@ Test(pool_lost_device, without_the_first_device_the_owner_ends, .timeout = 60) {
   cr_assert(within_ms(1000, [&] { return (ended = owner.step()) < 0; }));
   cr_assert_eq(ended, -EIO, "%d", ended);
   cr_assert_eq(owner.take_over(0), -EIO);
+}
+
+namespace {
+
+int move_lines(TestStore &store, u32 process, u32 standby) {
+  auto env = store.process(process);
+  media::Geometry geo = store.geometry();
+  const int err = pool::move_control(*env, geo, {}, standby);
+  if (err == 0) store.set_control(geo);
+  env->drop_locks();
+  return err;
+}
+
+// What stood there before, in every slot and ring: lines that verify.
+void leave_old_lines(TestStore &store, u32 device) {
+  const media::Geometry &geo = store.geometry();
+  const media::Sealer sealer(geo.uuid, geo.nonce);
+  for (u32 slot = 0; slot < geo.member_count(); ++slot) {
+    media::MemberLine old{};
+    old.incarnation = 77 + slot;
+    old.state = static_cast<u8>(media::MemberState::kJoined);
+    old.host = static_cast<u8>(geo.host_of(slot));
+    old.flags = media::kMemberHolds | media::kMemberPins;
+    const PoolOffset at(device, geo.member_at(slot).byte());
+    store.memory().publish_line(at, sealer.sealed(old, at, 0));
+  }
+}
+
+}  // namespace
+
+// The blocks of the other device stay, puts go on there, whoever knew the lines of before ends.
+Test(pool_lost_device, lines_move_to_the_other_device, .timeout = 60) {
+  TestStore store(on_devices(2));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  const auto on = fill(store, a, ns, 48);
+  cr_assert_eq(a->session()->area.device(), 1u);
+  pool::Block in_hand;
+  cr_assert_eq(a->reserve(kBlock, 1, a.in(1000), &in_hand), 0);
+  leave_old_lines(store, 1);
+  store.lose_device(0);
+  owner.reset();
+  cr_assert_eq(move_lines(store, 3, 1), 0);
+  cr_assert_eq(store.geometry().control_device(), 1u);
+  cr_assert(within_ms(1000, [&] { return !a->alive(); }), "its lease is over");
+  cr_assert(a->claims().read().moved);
+  cr_assert_eq(a->tick(), -ESTALE);
+  cr_assert_eq(a->rejoin(), -ESTALE, "nor is there another for it");
+  pool::Hit hit;
+  const pool::Key key = make_key(on[1][0]);
+  cr_assert_eq(a->lookup(ns, &key, 1, {}, &hit), -ESTALE);
+
+  ServingOwner next(store, 4);
+  cr_assert_not(next->awaits_reports(), "of members that old lines name");
+  LiveMember b(store, 5);
+  cr_assert(all_are(b, ns, on[1], store::BlockStatus::kOk));
+  cr_assert(within_ms(3000, [&] { return all_are(b, ns, on[0], store::BlockStatus::kMiss); }));
+  bool waits = false;  // what the members of before held
+  for (u32 x = 0; x < next->space().count(); ++x) {
+    waits |= next->space().at(x).record.holder == media::kHolderFormer;
+  }
+  cr_assert(waits);
+  for (u64 key_of = 101; key_of <= 116; ++key_of) {
+    cr_assert_eq(put_whole(b, ns, key_of).status, store::BlockStatus::kOk);
+    cr_assert_eq(device_of(store, look(b, ns, key_of).address), 1u);
+    cr_assert_eq(get_whole(b, ns, key_of), store::BlockStatus::kOk);
+  }
+}
+
+// Where the newest area was on the lost device its owner, which alone knows it, moves that first.
+Test(pool_lost_device, owner_moves_its_area_before_it_ends, .timeout = 60) {
+  TestStore store(on_devices(2));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  owner.reset();
+  owner = std::make_unique<ServingOwner>(store, 2);
+  LiveMember a(store, 3);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(a->session()->area.device(), 0u);
+  const auto on = fill(store, a, ns, 32);
+  store.lose_device(0);
+  cr_assert(within_ms(2000, [&] { return !(*owner)->serving(); }));
+  owner.reset();
+  cr_assert_eq(move_lines(store, 4, 1), 0);
+  ServingOwner next(store, 5);
+  LiveMember b(store, 6);
+  cr_assert(all_are(b, ns, on[1], store::BlockStatus::kOk));
+}
+
+// The device is back, as it stood: nobody goes on by what its lines say, and lines may move back.
+Test(pool_lost_device, first_device_that_is_back_is_like_any_other, .timeout = 60) {
+  TestStore store(on_devices(2));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  const auto on = fill(store, a, ns, 32);
+  const auto copy = store.copy_device(0);
+  const media::Geometry before = store.geometry();
+  store.lose_device(0);
+  owner.reset();
+  cr_assert_eq(move_lines(store, 3, 1), 0);
+  owner = std::make_unique<ServingOwner>(store, 4);
+  LiveMember b(store, 5);
+  cr_assert(within_ms(3000, [&] { return (*owner)->space().out_count() > 0; }));
+  store.bring_back(0, copy);
+  cr_assert(within_ms(5000, [&] { return (*owner)->space().out_count() == 0; }));
+  cr_assert_eq(a->rejoin(), -ESTALE);
+  {
+    auto env = store.process(6);
+    Member late(*env, before);
+    cr_assert_eq(late.join({}), -ESTALE, "who opened it by the lines of before");
+  }
+  cr_assert(all_are(b, ns, on[1], store::BlockStatus::kOk));
+  cr_assert(all_are(b, ns, on[0], store::BlockStatus::kMiss));
+  store.lose_device(1);
+  cr_assert(within_ms(3000, [&] { return !(*owner)->serving(); }));
+  owner.reset();
+  // Its copy of the claims was as old as its lines, so the owner has written that again.
+  media::Geometry found = before;
+  auto env = store.process(7);
+  cr_assert_eq(pool::read_control(*env, found), 0);
+  cr_assert_eq(found.control, 1, "%u", found.control);
+  cr_assert_eq(move_lines(store, 8, 1), 0);
+  cr_assert_eq(store.geometry().control, 2);
+  ServingOwner next(store, 9);
+  LiveMember c(store, 10);
+  cr_assert(within_ms(3000, [&] { return all_are(c, ns, on[1], store::BlockStatus::kMiss); }));
+  cr_assert_eq(put_whole(c, ns, 200).status, store::BlockStatus::kOk);
+  cr_assert_eq(get_whole(c, ns, 200), store::BlockStatus::kOk);
 }

@@ -35,7 +35,7 @@ _kvpool() {
     top)
       words="--interval --count --json --help"; files=0 ;;
     serve)
-      words="--seconds --name --suspicion --huge --ready-fd --json --help"; files=0 ;;
+      words="--seconds --name --suspicion --huge --control-device --confirmed --ready-fd --json --help"; files=0 ;;
     put)
       words="--pool --ns --model --dtype --parent --embedded --timeout --dry-run --json --help"; files=1 ;;
     get)

@@ -23,8 +23,8 @@
  * Errors      besides those named with each call: -EINVAL (an argument makes no sense), -ESTALE
  *             (forked child), -ETIMEDOUT, -ENOMEM, -EAGAIN (no owner serves the store: start
  *             `kvpool serve`), -ENOTCONN (this member lost its lease: open anew), -EIDRM (the store
- *             was formatted anew: open anew), -EIO (memory could not be read), -EUCLEAN (the
- *             store's metadata is damaged: run `kvpool check`).
+ *             was formatted anew, or goes on from another device: open anew), -EIO (memory
+ *             could not be read), -EUCLEAN (the store's metadata is damaged: run `kvpool check`).
  */
 #ifndef KVPOOL_KVPOOL_H
 #define KVPOOL_KVPOOL_H
@@ -278,6 +278,7 @@ enum kvpool_owner {
 
 #define KVPOOL_OPEN_F_READ_ONLY 1u /* lookups and gets only; joins as no member */
 #define KVPOOL_OPEN_F_HUGE 2u      /* ask for huge pages and populate everything now */
+#define KVPOOL_OPEN_F_MOVE_CONTROL 4u /* serve from another device if every host lost the first */
 
 struct kvpool_open_opts {
   size_t size;
@@ -313,7 +314,8 @@ struct kvpool_open_opts {
  * -EACCES, -EROFS, -EUCLEAN (damaged, or a device is shorter than the store), -EFBIG (a device has
  * less than 2 MiB left, or the store more than this process can map), -EUSERS (no member slot is
  * free), -ERANGE (the store has no such host id), -EADDRINUSE (host id used by another machine;
- * found out later, writing calls give the same).
+ * found out later, writing calls give the same), -EIO (the device with the lines of all members is
+ * lost).
  */
 KVPOOL_API int kvpool_open(const char *addr, const struct kvpool_open_opts *opts,
                            struct kvpool_ctx **ret_ctx);
@@ -337,9 +339,10 @@ struct kvpool_serve_opts {
 /*
  * Serves the store in the calling thread as its owner, or stands by while another does, until
  * kvpool_serve_stop() (0), its time is over (0), or this member may no longer serve (-ENOTCONN,
- * -EIDRM, -EADDRINUSE). A store whose owner is gone is taken over; the memory for that is taken
- * while it stands by. Errors: -EBUSY (this context serves already), -EUSERS (no standby slot is
- * free), -ENOMEM.
+ * -EIDRM, -EADDRINUSE, -ENODEV: the device with the lines of all members is lost; opened again with
+ * KVPOOL_OPEN_F_MOVE_CONTROL it can). A store whose owner is gone is taken over; the memory for
+ * that is taken while it stands by. Errors: -EBUSY (this context serves already), -EUSERS (no
+ * standby slot is free), -ENOMEM.
  */
 KVPOOL_API int kvpool_serve(struct kvpool_ctx *ctx, const struct kvpool_serve_opts *opts);
 

@@ -152,7 +152,7 @@ int put_result(kvpool_ns *ns, const store::PutBlock &block, int err, std::string
     case BlockStatus::kDoubt:
       if (err == -ESTALE) return ns->ctx->context->explain(err, why);
       if (ns->ctx->context->first_device_lost()) {
-        return options_error(why, -EINPROGRESS, store::kFirstDeviceLost);
+        return options_error(why, -EINPROGRESS, ns->ctx->context->first_device_text().c_str());
       }
       *why = "put: sent, but no answer could be accepted in time";
       if (const std::string silence = ns->ctx->context->owner_silence(); !silence.empty()) {

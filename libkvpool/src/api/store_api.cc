@@ -31,6 +31,10 @@ int open_options(const kvpool_open_opts &o, store::ContextOptions &ret, std::str
   if (ret.read_only && ret.embedded_owner) {
     return options_error(why, -EINVAL, "open: an owner cannot be read-only");
   }
+  ret.move_control = o.flags & KVPOOL_OPEN_F_MOVE_CONTROL;
+  if (ret.read_only && ret.move_control) {
+    return options_error(why, -EINVAL, "open: who is read-only moves nothing");
+  }
   ret.engine_id = o.engine_id;
   ret.rank = o.engine_rank;
   ret.world = o.engine_world == 0 ? 1 : o.engine_world;
@@ -87,7 +91,8 @@ int kvpool_open(const char *addr, const kvpool_open_opts *opts, kvpool_ctx **ret
   return run(nullptr, [&](std::string *why) {
     kvpool_open_opts o;
     store::ContextOptions options;
-    constexpr u32 kKnown = KVPOOL_OPEN_F_READ_ONLY | KVPOOL_OPEN_F_HUGE;
+    constexpr u32 kKnown =
+        KVPOOL_OPEN_F_READ_ONLY | KVPOOL_OPEN_F_HUGE | KVPOOL_OPEN_F_MOVE_CONTROL;
     if (int err = read_options(opts, kKnown, o, why)) return err;
     if (int err = open_options(o, options, why)) return err;
     auto ctx = std::make_unique<kvpool_ctx>();

@@ -88,7 +88,15 @@ bool begins_as_device(const DeviceFile &file) {
   return pread(file.fd(), &magic, sizeof magic, 0) == sizeof magic && magic == media::kMagic;
 }
 
+// Whether the file is one of the first two and was cut to less than any device has, while the other
+// one of them is there (proto 14).
+bool lost_beside(const std::vector<DeviceFile> &all, std::size_t i) {
+  if (all.size() < 2 || i > 1 || all[i].file_bytes() >= kDeviceAlign) return false;
+  return all[1 - i].file_bytes() >= kDeviceAlign && begins_as_device(all[1 - i]);
+}
+
 Status check_usable(const DeviceFile &file, const std::vector<DeviceFile> &all) {
+  if (lost_beside(all, static_cast<std::size_t>(&file - all.data()))) return {};
   const bool alone = all.size() == 1;
   const auto whole = std::find_if(all.begin(), all.end(), begins_as_device);
   if (file.file_bytes() == 0 && whole != all.end()) {
@@ -199,6 +207,7 @@ Status Backend::make_room(std::span<const u64> rooms, bool populate) {
     options.populate = populate;
     options.huge = !address_.huge ? 0 : *address_.huge ? 1 : -1;
     options.room = address_.scheme == Scheme::kDax ? 0 : rooms[i];
+    options.lost = spans_[i].lost;
     files_[i].unmap();
     auto s = files_[i].map(spans_[i].bytes, options);
     if (s.err == -ENOMEM && options.room > spans_[i].bytes) {  // a limit on address space
@@ -245,8 +254,9 @@ Status Backend::map_all(std::span<const u64> sizes, bool populate) {
   options.populate = populate;
   options.huge = !address_.huge ? 0 : *address_.huge ? 1 : -1;
   for (std::size_t i = 0; i < files_.size(); ++i) {
+    options.lost = files_[i].file_bytes() < sizes[i];
     if (auto s = files_[i].map(sizes[i], options); !s.ok()) return s;
-    spans_.push_back({files_[i].base(), sizes[i], files_[i].shown()});
+    spans_.push_back({files_[i].base(), sizes[i], files_[i].shown(), options.lost});
   }
   return {};
 }
@@ -273,6 +283,9 @@ Status Backend::open(const Address &address, OpenMode mode, const OpenOptions &o
   if (auto s = check_address_size(address, out->files_); !s.ok()) return s;
   std::vector<u64> sizes;
   for (const auto &file : out->files_) sizes.push_back(whole_stripes(file.file_bytes()));
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (lost_beside(out->files_, i)) sizes[i] = sizes[1 - i];
+  }
   if (auto s = out->map_all(sizes, options.populate); !s.ok()) return s;
   out->locks_ = std::make_unique<Locks>(out->files_.front().fd());
   ret = std::move(out);

@@ -28,6 +28,7 @@ struct DeviceSpan {
   std::byte *base = nullptr;  // 2 MiB aligned
   u64 bytes = 0;              // multiple of 2 MiB
   std::string name;           // path, for messages
+  bool lost = false;          // cut to (nearly) nothing: loads fail until its file is whole again
 };
 
 enum class OpenMode { kReadOnly, kReadWrite };
@@ -44,7 +45,8 @@ struct CreateOptions {
 
 class Backend {
 public:
-  // An existing pool. Says nothing about what is in it.
+  // An existing pool. Says nothing about what is in it. One of the first two devices may be lost,
+  // as either has what the other needs to be known by; it is taken to be as long as the other one.
   static Status open(const Address &address, OpenMode mode, const OpenOptions &options,
                      std::unique_ptr<Backend> &ret);
 

@@ -431,7 +431,8 @@ Status DeviceFile::map(u64 bytes, const MapOptions &options) {
   mapped_bytes_ = bytes;
   room_bytes_ = room;
   how_ = options;
-  if (options.huge > 0 && tmpfs_) collapse(base_, bytes, false);
+  if (options.huge > 0 && tmpfs_ && !options.lost) collapse(base_, bytes, false);
+  if (options.lost) return {};
   // Shorter since it was opened: say so before a touch does.
   if (auto s = check_size(bytes); !s.ok()) return s;
   return settle_mapping(base_, bytes);

@@ -51,6 +51,7 @@ public:
     bool writable = false;
     bool populate = false;  // fault all pages in now
     int huge = 0;           // -1: no huge pages; 0: advised; 1: advised and collapsed (tmpfs)
+    bool lost = false;      // the file is shorter: whoever touches what is missing faults
     u64 room = 0;           // address space to keep for a file that grows, if more than `bytes`
   };
   // Maps the first `bytes`, aligned to 2 MiB or what the device asks for.

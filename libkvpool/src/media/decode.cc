@@ -130,6 +130,8 @@ void print(Printer &p, const ClaimLine &v) {
   p.number("claimed_member", v.claimed_member);
   p.number("active_member", v.active_member);
   p.number("area", v.area);
+  p.number("claimed_control", v.claimed_control);
+  p.number("active_control", v.active_control);
 }
 
 void print(Printer &p, const HostLine &v) {

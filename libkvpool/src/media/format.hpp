@@ -155,7 +155,9 @@ struct alignas(64) ClaimLine {
   u16 claimed_member;
   u16 active_member;
   u8 area;                  // which of its two areas the active one is
-  u8 reserved0[3];
+  u8 claimed_control;       // how often lines and rings had moved, by the claim; even: device 0
+  u8 active_control;        // and by the activation: where they stand now
+  u8 reserved0;
   u8 reserved1[20];
   u32 crc;
 };

@@ -199,6 +199,11 @@ struct Geometry {
   u64 extent_lines;
   u8 standby_host[kMaxStandbys];
 
+  // Not of the superblock: how often lines and rings have moved to the other control device, as the
+  // process knows it from the claims (proto 14), and the number of those that it builds on; another
+  // one only while it moves them.
+  u8 control, control_before;
+
   constexpr u32 member_count() const { return u32{host_count} * members_per_host; }
   constexpr u32 host_of(u32 member) const { return member / members_per_host; }
   constexpr u64 extent_bytes() const { return extent_stripes * kStripeBytes; }
@@ -230,34 +235,38 @@ struct Geometry {
     return identity_at(copy) + (kClaimFirstLine + slot) * kLineBytes;
   }
 
-  // ---- lines and rings of hosts and members, on control device 0; twin_of() is their other place
+  // ---- lines and rings of hosts and members: on one control device, with room on the other ----
   // ----
+  constexpr u32 control_device() const { return control_devices == 2 ? control & 1u : 0; }
   constexpr u64 lines_byte() const {  // where they start
     return control_devices == 2 ? kPageBytes : kSecondCopyByte + kPageBytes;
   }
   constexpr PoolOffset host_at(u32 host) const {
-    return PoolOffset(0, lines_byte() + host * kLineBytes);
+    return PoolOffset(control_device(), lines_byte() + host * kLineBytes);
   }
   constexpr PoolOffset doorbell_at(u32 host) const {
-    return PoolOffset(0, lines_byte() + (kMaxHosts + host) * kLineBytes);
+    return PoolOffset(control_device(), lines_byte() + (kMaxHosts + host) * kLineBytes);
   }
   constexpr PoolOffset member_at(u32 member) const {
-    return PoolOffset(0, lines_byte() + (2 * kMaxHosts + member) * kLineBytes);
+    return PoolOffset(control_device(), lines_byte() + (2 * kMaxHosts + member) * kLineBytes);
   }
   constexpr PoolOffset reaper_at(u32 member) const {
-    return PoolOffset(0, lines_byte() + (2 * kMaxHosts + member_count() + member) * kLineBytes);
+    return PoolOffset(control_device(),
+                      lines_byte() + (2 * kMaxHosts + member_count() + member) * kLineBytes);
   }
   constexpr PoolOffset notice_at(u32 member, u32 standby) const {
-    return PoolOffset(0, lines_byte() + (2 * kMaxHosts + 2 * member_count() +
+    return PoolOffset(control_device(), lines_byte() + (2 * kMaxHosts + 2 * member_count() +
                                          member * standby_count + standby) * kLineBytes);
   }
   constexpr PoolOffset request_line(u32 member, u32 i) const {
-    return PoolOffset(0, rings_byte() + (u64{member} * request_lines + i) * kLineBytes);
+    return PoolOffset(control_device(),
+                      rings_byte() + (u64{member} * request_lines + i) * kLineBytes);
   }
   constexpr PoolOffset response_line(u32 member, u32 standby, u32 slot, u32 i) const {
     const u64 ring = u64{member} * standby_count + standby;
     const u64 line = (ring * response_slots + slot) * kResponseSlotLines + i;
-    return PoolOffset(0, rings_byte() + (u64{member_count()} * request_lines + line) * kLineBytes);
+    return PoolOffset(control_device(),
+                      rings_byte() + (u64{member_count()} * request_lines + line) * kLineBytes);
   }
   constexpr u64 rings_byte() const {
     const u64 lines = 2 * kMaxHosts + u64{member_count()} * (2 + standby_count);
@@ -268,9 +277,9 @@ struct Geometry {
                       (request_lines + u64{standby_count} * response_slots * kResponseSlotLines);
     return rings_byte() + round_up(lines * kLineBytes, kPageBytes);
   }
-  // Reserved place of a host or member line or ring on control device 1; kNoOffset with one device.
+  // Place of a host or member line or ring on the other control device; kNoOffset with one device.
   constexpr PoolOffset twin_of(PoolOffset at) const {
-    return control_devices == 2 ? PoolOffset(1, at.byte()) : kNoOffset;
+    return control_devices == 2 ? PoolOffset(1 - at.device(), at.byte()) : kNoOffset;
   }
 
   // ---- areas: two a standby slot, on different control devices where there are two ----

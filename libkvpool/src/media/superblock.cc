@@ -2,6 +2,7 @@
 // Judging the superblock of a store that exists.
 #include "media/superblock.hpp"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 
@@ -106,7 +107,8 @@ int judge_device(LineReader &reader, const Identity &chosen, u32 d, u64 &ret_byt
   const IdentityRead read = read_identity(reader, PoolOffset(d, 0));
   if (!read.intact) {
     if (d <= 1 && chosen.device_index <= 1 && chosen.device_index != d) {
-      ret_bytes = reader.device_bytes(d);  // the other control device's copy stands for it
+      // The other control device's copy stands for it. Of one that is lost the size is not known.
+      ret_bytes = std::max(reader.device_bytes(d), chosen.device_bytes);
       return 0;
     }
     if (d == chosen.device_index) {  // one device, whose second copy was chosen
@@ -240,6 +242,8 @@ int read_view(LineReader &reader, const SuperblockRead &superblock, StoreView &r
     }
   }
   view.active_known = highest != 0;
+  Geometry &known = view.superblock.geometry;
+  if (view.active_known) known.control = known.control_before = view.active().active_control;
   ret_view = view;
   if (!view.active_known) return fail(why, -EUCLEAN, "no claim line names an active area");
   Line lines[kRegionTableLines];

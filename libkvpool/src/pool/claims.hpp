@@ -14,8 +14,10 @@ namespace kvpool::pool {
 
 // What one reading of the claim lines says.
 struct ClaimView {
-  bool gone = false;        // another life of the store, or no superblock any more
-  u64 other_life = 0;       // its nonce; 0: none was seen, so that nothing can be read there
+  bool gone = false;        // another life of the store, or no superblock any more, or moved
+  bool moved = false;       // lines and rings stand on another device (proto 14)
+  bool elsewhere = false;   // they do, or whoever claims now moves them: no lease begins
+  u64 other_life = 0;       // the nonce of another life; 0: none was seen
   bool unreadable = false;  // a slot with no readable copy: counts as a higher claim
   u32 highest_claimed = 0;  // over claimed and active
   u32 highest_active = 0;
@@ -161,14 +163,23 @@ private:
         view.unreadable = true;
         continue;
       }
-      view.highest_claimed = std::max(view.highest_claimed, top);
+      if (top > view.highest_claimed) {
+        view.highest_claimed = top;
+        view.elsewhere = !mine(claim.claimed == top ? claim.claimed_control : claim.active_control);
+      }
       if (claim.active > view.highest_active) {
         view.highest_active = claim.active;
         view.active_slot = static_cast<u8>(slot);
         view.active = claim;
       }
     }
+    // proto 14: of a slot that cannot be read nobody knows what it activated.
+    view.moved = !view.unreadable && view.highest_active != 0 &&
+                 !mine(view.active.active_control) && !env_.mutant(Mutant::kControlIgnored);
+    view.gone = view.gone || view.moved;
   }
+
+  bool mine(u8 control) const { return control == geo_.control || control == geo_.control_before; }
 
   Env &env_;
   const media::Geometry &geo_;

@@ -19,14 +19,14 @@ public:
   Lease(Env &env, const media::Geometry &geo, const media::Sealer &sealer)
       : env_(env), geo_(geo), sealer_(sealer) {}
 
-  // First write of a new incarnation; the caller holds the slot's lock.
-  void begin(u32 slot, const media::MemberLine &line) {
+  // First write of a new incarnation, whose lease counts from `start`; the caller holds the slot's
+  // lock.
+  void begin(u32 slot, const media::MemberLine &line, u64 start) {
     std::lock_guard guard(mutex_);
     slot_ = slot;
     line_ = line;
     line_.incarnation = unlike_the_former(line.incarnation);
     line_.counter = 1;
-    const u64 start = env_.now_ns();
     write_line();
     drain_strict();
     expiry_ns_ = start + length_ns();
@@ -35,11 +35,11 @@ public:
     joined_ = true;
   }
 
-  // t0, store, drain, t1: a renewal that comes too late does not revive (proto 6). False: dead.
-  bool renew() {
+  // t0 (`before`), store, drain, t1: a renewal that comes too late does not revive (proto 6).
+  // False: dead.
+  bool renew(u64 before) {
     std::lock_guard guard(mutex_);
     if (!joined_ || dead_) return false;
-    const u64 before = env_.now_ns();
     ++line_.counter;
     write_line();
     env_.memory().drain();
@@ -51,6 +51,16 @@ public:
     }
     expiry_ns_ = before + length_ns();
     return true;
+  }
+
+  // The heartbeat alone: the lease lasts no longer for it. False: dead.
+  bool beat() {
+    std::lock_guard guard(mutex_);
+    if (!joined_ || dead_) return false;
+    ++line_.counter;
+    write_line();
+    env_.memory().drain();
+    return alive();
   }
 
   // Sets flags that must be on the medium before the request that makes them true (proto 8).
@@ -93,6 +103,7 @@ public:
     return env_.now_ns() <= expiry_ns_.load(std::memory_order_relaxed) && !env_.revoked();
   }
 
+  u64 expiry_ns() const { return expiry_ns_.load(std::memory_order_relaxed); }
   u8 flags() const { return flags_seen_.load(std::memory_order_relaxed); }
   u64 incarnation() const { return line_.incarnation; }
 

@@ -64,9 +64,10 @@ public:
   int tick();
 
   // The heartbeat alone; an owner's serving loop calls it for its own member.
-  bool renew() { return joined_ && lease_.renew(); }
+  bool renew();
 
   bool alive() { return lease_.alive(); }
+  u64 lease_expiry_ns() const { return lease_.expiry_ns(); }
   bool joined() const { return joined_; }
   u32 slot() const { return slot_; }
   u64 incarnation() const { return lease_.incarnation(); }
@@ -280,7 +281,8 @@ private:
   void settle_round(media::MessageStatus status, u16 mark);
   bool await_aborts(u64 deadline);
   bool give_way(u32 &patience, u64 deadline);
-  void finish_join(u64 incarnation, u32 epoch);
+  int finish_join(u64 incarnation, u32 epoch);
+  bool lines_elsewhere();
   static int status_errno(media::MessageStatus status);
 
   Env &env_;

@@ -24,13 +24,17 @@ int Member<Env>::join(const MemberOptions &options) {
     env_.unlock(LockKind::kMember, slot_);
     return err;
   }
-  finish_join(0, session()->epoch);
-  return 0;
+  const int err = finish_join(0, session()->epoch);
+  if (err != 0) env_.unlock(LockKind::kMember, slot_);
+  return err;
 }
 
 // Writes the new incarnation's line. It owes no report to the owner of `epoch`: it holds nothing.
+// -EAGAIN: a claim moves the lines (proto 14).
 template <PoolEnv Env>
-void Member<Env>::finish_join(u64 incarnation, u32 epoch) {
+int Member<Env>::finish_join(u64 incarnation, u32 epoch) {
+  const u64 start = env_.now_ns();
+  if (lines_elsewhere()) return -EAGAIN;
   while (incarnation == 0 || incarnation == ~u64{0}) incarnation = env_.random();
   media::MemberLine line{};
   line.incarnation = incarnation;
@@ -43,8 +47,9 @@ void Member<Env>::finish_join(u64 incarnation, u32 epoch) {
   line.world = options_.world;
   line.pid = options_.pid;
   std::memcpy(line.name, options_.name.data(), std::min<std::size_t>(options_.name.size(), 16));
-  lease_.begin(slot_, line);
+  lease_.begin(slot_, line, start);
   joined_ = true;
+  return 0;
 }
 
 template <PoolEnv Env>
@@ -72,8 +77,7 @@ int Member<Env>::rejoin() {
   abort_round_open_ = abort_under_way_ = false;
   bound_ = owner_lost_ = false;
   if (int err = refresh_session()) return err;
-  finish_join(0, session()->epoch);
-  return 0;
+  return finish_join(0, session()->epoch);
 }
 
 template <PoolEnv Env>
@@ -159,9 +163,28 @@ void Member<Env>::collect_doubts() {
   touched_count_ = 0;  // entry numbers are those of the former area
 }
 
+// proto 14: a lease counts from before the claims were read that say where its line belongs. So who
+// moves the lines and waits for a lease after its claim knows that all of before are over.
+template <PoolEnv Env>
+bool Member<Env>::renew() {
+  if (!joined_) return false;
+  const u64 before = env_.now_ns();
+  if (lines_elsewhere()) {
+    env_.mark("lease_not_renewed");
+    return lease_.beat();
+  }
+  return lease_.renew(before);
+}
+
+template <PoolEnv Env>
+bool Member<Env>::lines_elsewhere() {
+  return geo_.control_devices > 1 && !env_.mutant(Mutant::kRenewElsewhere) &&
+         claims_.read().elsewhere;
+}
+
 template <PoolEnv Env>
 int Member<Env>::tick() {
-  if (!joined_ || !lease_.renew()) return -ESTALE;
+  if (!renew()) return -ESTALE;
   if (!mutex_.try_lock()) return 0;
   std::lock_guard guard(mutex_, std::adopt_lock);
   if (!host_.beat(options_.host, options_.host_identity)) {

@@ -93,6 +93,9 @@ enum class Mutant : u16 {
   kLostAreaKept,              // proto 14: an area on a lost device is moved
   kLostRevived,               // proto 14: it is hidden for good, no put brings it back
   kUnreadPublished,           // proto 14: what cannot be read back is not published
+  kControlIgnored,            // proto 14: who finds the lines moved ends
+  kControlAtOnce,             // proto 14: a lease between the claim that moves lines and its scan
+  kRenewElsewhere,            // proto 14: no lease is renewed once a claim moves the lines
   kBaseRefilled,              // proto 14: of a slot's two areas the base is never filled
   kBaseNotReread,             // proto 14: the base is still the base when its copy is activated
   kReportGoesOnElsewhere,     // proto 8: a report to another owner begins anew

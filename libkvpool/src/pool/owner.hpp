@@ -327,6 +327,8 @@ private:
   void end_pins_of_dead(const MemberState &dead);
 
   // lost devices
+  bool moves_control() const { return geo_.control != geo_.control_before; }
+  void outlast_leases();
   bool watch_devices();
   bool on_lost_device(u32 extent) const;
   bool block_out(u32 extent) const;
@@ -419,6 +421,7 @@ private:
   std::vector<u32> unread_;  // extents whose words could not be read then, in order
   std::unordered_map<u32, u8> found_in_unread_;  // size class of blocks that begin there
   std::optional<Resize> resize_;
+  media::ClaimLine claim_{};      // as it was written last
   u32 lost_ = 0, lost_once_ = 0;  // devices, a bit each: now, and at any time since the scan
   bool look_at_devices_ = true;  // at once
   bool area_lost_ = false, other_area_lost_ = false;

@@ -7,6 +7,17 @@ namespace kvpool::pool {
 
 inline constexpr u64 kDevicesNs = 100'000'000;  // between looks at the devices, at most
 
+// Of the members of before nothing can be read. All of them find this claim before they renew their
+// leases again, so a lease after it whatever they hold, pin or write is theirs no more.
+template <PoolEnv Env>
+void Owner<Env>::outlast_leases() {
+  if (env_.mutant(Mutant::kControlAtOnce)) return;
+  const u64 lease = u64{geo_.lease_ms} * kMs, until = env_.now_ns() + lease;
+  for (u64 now = env_.now_ns(); now < until && member_.renew(); now = env_.now_ns()) {
+    env_.sleep_ns(std::min(lease / 16, until - now));
+  }
+}
+
 // A part of the chores. False: the lines of hosts and members are lost, and with them the store.
 template <PoolEnv Env>
 bool Owner<Env>::watch_devices() {
@@ -18,11 +29,17 @@ bool Owner<Env>::watch_devices() {
   devices_read_ns_ = now;
   const u32 lost = lost_devices(env_, geo_, space_.regions());
   const u32 newly = lost & ~lost_;
+  const u32 back = lost_ & ~lost;
   lost_ = lost;
+  // Its copies of the claims are as old as its loss. Once the other copies are lost in turn they
+  // would be all there is, so the highest is written again; that is this owner's.
+  if (back != 0) claims_.write(standby_, claim_);
   if (newly != 0) env_.mark("device_lost");
   area_lost_ = lost_ != 0 && pool::area_lost(env_, geo_, pen_.area());
   other_area_lost_ = lost_ != 0 && pool::area_lost(env_, geo_, other_area());
-  if (lost_ != 0 && lines_lost(env_, geo_)) return false;
+  // Whoever moves lines and rings has nothing to build on but the area: it is moved before this
+  // owner ends.
+  if (lost_ != 0 && lines_lost(env_, geo_)) return area_lost();
   if (newly != 0) lose_extents();
   lost_once_ |= lost_;
   if (space_.out_count() > 0 && (lost_once_ & ~lost_) != 0) take_back_extents();

@@ -157,6 +157,11 @@ void Owner<Env>::scan_map(PoolOffset base, u32 base_epoch) {
         record = {media::kHolderFormer, 0, media::kClassNone, 0, 0};
       }
       if (record.flags & media::kMapTainted) note_taint(record.ns);
+      if (moves_control() && record.holder < geo_.member_count()) {
+        env_.mark("holder_of_other_lines");
+        record.holder = media::kHolderFormer;
+        record.tag = 0;
+      }
       space_.set_record(i, record);
       pen_.write_map(i, record);
     }

@@ -24,8 +24,10 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   mine.claimed = epoch_;
   mine.claimed_incarnation = member_.incarnation();
   mine.claimed_member = static_cast<u16>(member_.slot());
+  mine.claimed_control = geo_.control;
   claims_.write(standby_slot, mine);
   if (!env_.mutant(Mutant::kTakeoverWithoutSettle)) env_.sleep_ns(2ull * geo_.delta_us * 1000);
+  if (moves_control()) outlast_leases();
   view = claims_.read();
   if (view.gone) return -ESTALE;
   const bool rival = view.unreadable || view.highest_claimed > epoch_;
@@ -68,8 +70,10 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   mine.active = epoch_;
   mine.active_incarnation = member_.incarnation();
   mine.active_member = static_cast<u16>(member_.slot());
+  mine.active_control = geo_.control;
   mine.area = target;
   mine.index_groups = index_.groups();
+  claim_ = mine;
   claims_.write(standby_slot, mine);
   crowded_ = 0;
   resize_.reset();
@@ -105,7 +109,7 @@ template <PoolEnv Env>
 int Owner<Env>::look_before_claim(const ClaimView &view, u64 index_groups) {
   if (geo_.device_count > 1 && view.highest_active != 0) {
     const PoolOffset base = geo_.area_at(view.active_slot, view.active.area);
-    if (lines_lost(env_, geo_)) return -EIO;
+    if (lines_lost(env_, geo_) && !from_mirror_) return -EIO;
     if (!from_mirror_ && pool::area_lost(env_, geo_, base)) return -EIO;
     u8 area = 0;
     if (int err = pick_area(view, area)) return err;

@@ -109,7 +109,7 @@ int Context::open_memory(const char *text, std::string *why) {
   media::MappedReader::Device devices[media::kMaxDevices];
   u32 count = 0;
   for (const backend::DeviceSpan &d : backend_->devices()) {
-    devices[count] = {d.base, d.bytes, d.name.c_str(), backend_->file_bytes(count)};
+    devices[count] = {d.base, d.lost ? 0 : d.bytes, d.name.c_str(), backend_->file_bytes(count)};
     ++count;
   }
   media::MappedReader reader(devices, count);
@@ -146,7 +146,7 @@ int Context::open_memory(const char *text, std::string *why) {
     const u32 first = backend_->host_id() * geometry_.members_per_host;
     env_->know_member_locks(first, first + geometry_.members_per_host);
   }
-  return 0;
+  return settle_control(why);
 }
 
 int Context::join(std::string *why) {
@@ -171,7 +171,12 @@ int Context::join(std::string *why) {
   const backend::Id128 machine = backend::machine_id(), boot = backend::boot_nonce();
   std::memcpy(how.host_identity.machine_id, machine.data(), sizeof how.host_identity.machine_id);
   std::memcpy(how.host_identity.boot_id, boot.data(), sizeof how.host_identity.boot_id);
-  const int err = member_->join(how);
+  int err = member_->join(how);
+  for (const u64 until = monotonic_ns() + 2 * lease_ns();
+       err == -EAGAIN && monotonic_ns() < until;) {
+    env_->sleep_ns(20 * kMillisecond);  // somebody moves the lines (proto 14), or seemed to
+    err = member_->join(how);
+  }
   if (err == -EUSERS) {
     return fail(why, err,
                 address_ + ": all " + std::to_string(geometry_.members_per_host) +
@@ -298,7 +303,7 @@ void Context::rejoin() {
   const pool::ClaimView view = member_->claims().read();
   if (view.gone) {
     // What cannot be read may be there again: a link comes back, a former life does not.
-    const bool unreadable = view.other_life == 0;
+    const bool unreadable = view.other_life == 0 && !view.moved;
     if (!unreadable) {
       other_life_.store(view.other_life);
       gone_.store(true);
@@ -313,6 +318,7 @@ void Context::rejoin() {
   reservations_.clear();
   pins_.clear();
   if (const int err = member_->rejoin()) {
+    if (err == -EAGAIN) return;  // for a lease at most: somebody moves the lines
     log(LogLevel::kWarning, address_ + ": lost its lease, and cannot join anew yet: " +
                                 std::strerror(-err));
     return;
@@ -341,23 +347,6 @@ int Context::take_standby(u32 but, u32 &ret_slot) {
   }
   return -EUSERS;
 }
-
-namespace {
-
-// Runs `f` at the end of the scope, whatever ends it.
-template <class F>
-class AtEnd {
-public:
-  explicit AtEnd(F f) : f_(std::move(f)) {}
-  ~AtEnd() { f_(); }
-  AtEnd(const AtEnd &) = delete;
-  AtEnd &operator=(const AtEnd &) = delete;
-
-private:
-  F f_;
-};
-
-}  // namespace
 
 int Context::serve(u64 until_ns, u32 suspicion_ms, std::string *why) {
   if (options_.read_only) return fail(why, -EROFS, address_ + ": opened read-only");
@@ -427,7 +416,8 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
       // Who may come back, as with a link that does, goes on where nobody else would begin again.
       const pool::ClaimView view = member_->claims().read();
-      result = view.gone && (view.other_life != 0 || !embedded) ? -EIDRM : 0;
+      const bool over = view.gone && (view.other_life != 0 || !embedded);
+      result = view.moved ? -ENODEV : over ? -EIDRM : 0;
       env_->sleep_ns(view.gone ? 200 * kMillisecond : env_->random() % (20 * kMillisecond));
     } else if (result == -EFBIG) {
       result = 0;
@@ -475,6 +465,7 @@ int Context::serve_round(u32 slot, u64 until_ns) {
   Member member(*env_, geometry_);
   Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
   for (bool prepared = false; !serving_over(until_ns) && !owner_gone(slot); prepared = true) {
+    if (first_device_gone()) return -ENODEV;
     if (member_->follow_owner() == -EFBIG) return -EFBIG;  // proto 7: who cannot map it stands back
     if (!prepared) prepare(owner);
     env_->sleep_ns(20 * kMillisecond);
@@ -636,8 +627,10 @@ bool Context::owner_numbers(OwnerNumbers &ret) {
 // ---- who owns -----------------------------------------------------------------------------------
 
 // A slot's line as the medium has it. False: it cannot be read.
-bool Context::read_member(u32 slot, media::MemberLine &ret_line) {
-  const PoolOffset at = geometry_.member_at(slot);
+bool Context::read_member(u32 slot, media::MemberLine &ret_line, u8 control) {
+  media::Geometry where = geometry_;
+  where.control = control;
+  const PoolOffset at = where.member_at(slot);
   auto &memory = env_->memory();
   memory.acquire(at, kLineBytes);
   Line line;
@@ -652,15 +645,17 @@ bool Context::read_member(u32 slot, media::MemberLine &ret_line) {
 bool Context::link_works() {
   media::MemberLine before{}, after{};
   const u32 slot = member_->slot();
-  return read_member(slot, before) && member_->renew() && read_member(slot, after) &&
+  return read_member(slot, before, geometry_.control) && member_->renew() &&
+         read_member(slot, after, geometry_.control) &&
          after.incarnation == member_->incarnation() && after.counter != before.counter;
 }
 
 // Whether a member's heartbeat moved within `patience_ns`, as far as this context has looked.
 // Unknown counts as moving: a suspicion needs that long a silence.
-bool Context::heartbeat_moves(Watch &watch, u32 slot, u64 incarnation, u64 patience_ns) {
+bool Context::heartbeat_moves(Watch &watch, u32 slot, u64 incarnation, u64 patience_ns,
+                              u8 control) {
   media::MemberLine line{};  // what cannot be read stands still
-  const bool read = read_member(slot, line);
+  const bool read = read_member(slot, line, control);
   const bool left = read && (line.incarnation != incarnation ||
                              line.state == static_cast<u8>(media::MemberState::kLeft));
   const u64 counter = line.counter;
@@ -685,7 +680,8 @@ bool Context::owner_moves(const pool::ClaimView &view, u64 patience_ns) {
   if (view.active.active_incarnation == 0) return false;  // as formatted: nobody served yet
   const u32 slot = view.active.active_member;
   if (slot_free(view.active_slot, slot)) return false;
-  return heartbeat_moves(owner_watch_, slot, view.active.active_incarnation, patience_ns);
+  return heartbeat_moves(owner_watch_, slot, view.active.active_incarnation, patience_ns,
+                         geometry_.control);
 }
 
 int Context::owner_state() {
@@ -703,7 +699,8 @@ std::string Context::owner_silence() {
   const u32 slot = view.active.active_member;
   media::MemberLine line{};
   if (owner_moves(view, 2 * kSuspicionMinNs) || slot_free(view.active_slot, slot)) return {};
-  if (!read_member(slot, line) || line.incarnation != view.active.active_incarnation ||
+  if (!read_member(slot, line, view.active.active_control) ||
+      line.incarnation != view.active.active_incarnation ||
       line.state == static_cast<u8>(media::MemberState::kLeft)) {
     return {};
   }
@@ -727,7 +724,7 @@ bool Context::candidate_moves(const pool::ClaimView &view, u32 my_slot) {
   if (claim.claimed_member >= geometry_.member_count()) return false;
   return !slot_free(slot, claim.claimed_member) &&
          heartbeat_moves(candidate_watch_, claim.claimed_member, claim.claimed_incarnation,
-                         lease_ns());
+                         lease_ns(), claim.claimed_control);
 }
 
 // Whether the holder of standby slot `my_slot` should claim now: the owner is gone, or its
@@ -807,11 +804,6 @@ int Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_
   }
 }
 
-// proto 14: where the lines of all members stand.
-bool Context::first_device_lost() {
-  return pool::lines_lost(*env_, geometry_);
-}
-
 // Which device has fewer bytes than the store's regions need; empty: none, as far as can be read.
 std::string Context::truncated_device() {
   media::MappedReader::Device devices[media::kMaxDevices];
@@ -839,6 +831,7 @@ std::string Context::truncated_device() {
 // Why this life of the store is over for this process: another one stands there, or nothing that
 // can be read.
 int Context::explain_gone(const pool::ClaimView &view, std::string *why) {
+  if (view.moved) return fail(why, -EIDRM, address_ + kGoesOnElsewhere);
   const u64 other = view.other_life != 0 ? view.other_life : other_life_.load();
   if (other == 0) {
     return fail(why, -EIO,
@@ -873,7 +866,7 @@ int Context::explain(int err, std::string *why) {
       return fail(why, -ENOTCONN, address_ + ": this member lost its lease and is joining anew");
     case -EAGAIN:
     case -ETIMEDOUT:
-      if (first_device_lost()) return fail(why, -EIO, address_ + ": " + kFirstDeviceLost);
+      if (first_device_lost()) return fail(why, -EIO, address_ + ": " + first_device_text());
       if (const std::string silence = owner_silence(); !silence.empty()) {
         return fail(why, err, address_ + ": " + silence);
       }
@@ -884,6 +877,7 @@ int Context::explain(int err, std::string *why) {
       if (err == -EAGAIN) return fail(why, err, address_ + ": the owner is changing; try again");
       return fail(why, err, address_ + ": no answer before the deadline");
     case -EIDRM: return explain_gone(member_->claims().read(), why);
+    case -ENODEV: return fail(why, err, address_ + kServeElsewhere);
     case -EIO:
       return fail(why, err,
                   address_ +

@@ -30,6 +30,7 @@ struct ContextOptions {
   bool read_only = false;
   bool huge = false;
   bool embedded_owner = false;
+  bool move_control = false;  // serve from another device where that of the members' lines is lost
   u64 engine_id = 0;
   u32 rank = 0, world = 1;
   std::string name;
@@ -102,9 +103,24 @@ private:
   std::vector<std::unique_ptr<Scratch>> free_;
 };
 
-inline constexpr const char *kFirstDeviceLost =
-    "the first device of this store cannot be read, where the lines of all members stand; nobody "
-    "can use the store until it is back";
+inline constexpr const char *kGoesOnElsewhere =
+    ": a device was lost, and the store goes on from another one; open it again";
+inline constexpr const char *kServeElsewhere =
+    ": the device with the lines of all members is lost; open the store again to serve it from "
+    "another one";
+
+// Runs `f` at the end of the scope, whatever ends it.
+template <class F>
+class AtEnd {
+public:
+  explicit AtEnd(F f) : f_(std::move(f)) {}
+  ~AtEnd() { f_(); }
+  AtEnd(const AtEnd &) = delete;
+  AtEnd &operator=(const AtEnd &) = delete;
+
+private:
+  F f_;
+};
 
 class Context {
 public:
@@ -165,8 +181,10 @@ public:
   // Which process owns the store and for how long it has not moved, where that is longer than one
   // that works may: a sentence. Empty otherwise.
   std::string owner_silence();
-  // proto 14: nobody can ask, nor serve.
+  // proto 14: the device where lines and rings stand is lost: nobody can ask, nor serve.
   bool first_device_lost();
+  std::string first_device_text() const;
+  u32 control_device() const { return geometry_.control_device(); }
   // What a failing call should say: turns the pool's errors into those of the API, with the reason.
   // `waited`: the call ran to its deadline.
   int explain(int err, std::string *why);
@@ -195,6 +213,10 @@ private:
   explicit Context(ContextOptions options) : options_(std::move(options)) {}
   int start(const char *address, std::string *why);
   int open_memory(const char *address, std::string *why);
+  int settle_control(std::string *why);
+  int move_control();
+  bool first_device_gone();
+  u64 patience_ns() const;
   int join(std::string *why);
   bool host_id_taken();
   void keep();
@@ -223,9 +245,10 @@ private:
   u64 lease_ns() const { return u64{geometry_.lease_ms} * 1'000'000; }
   std::string truncated_device();
   int explain_gone(const pool::ClaimView &view, std::string *why);
-  bool read_member(u32 slot, media::MemberLine &ret_line);
+  bool read_member(u32 slot, media::MemberLine &ret_line, u8 control);
   bool link_works();
-  bool heartbeat_moves(Watch &watch, u32 member_slot, u64 incarnation, u64 patience_ns);
+  bool heartbeat_moves(Watch &watch, u32 member_slot, u64 incarnation, u64 patience_ns,
+                       u8 control);
   bool slot_free(u32 standby_slot, u32 member_slot);
   bool owner_moves(const pool::ClaimView &view, u64 patience_ns);
   bool candidate_moves(const pool::ClaimView &view, u32 my_slot);
@@ -273,6 +296,7 @@ private:
   std::mutex watch_mutex_;
   Watch owner_watch_, candidate_watch_;
   std::atomic<u64> suspicion_ns_{0};
+  u64 first_lost_ns_ = 0;  // since when, to the serving thread; 0: it is not
 };
 
 inline constexpr u64 kDefaultWaitNs = 5'000'000'000;

@@ -54,7 +54,7 @@ int look(const backend::Address &address, Found &ret, std::string *why) {
   media::MappedReader::Device devices[media::kMaxDevices];
   u32 count = 0;
   for (const backend::DeviceSpan &d : backend->devices()) {
-    devices[count++] = {d.base, d.bytes};
+    devices[count++] = {d.base, d.lost ? 0 : d.bytes};
     ret.device_bytes.push_back(d.bytes);
   }
   media::MappedReader reader(devices, count);
