@@ -77,6 +77,7 @@ Json stat_of(StoreView &view) {
   }
   stat["owned"] = owned;
   stat["owner_hangs"] = hangs;
+  stat["control_device"] = view.geometry().control_device();
   stat["blocks"] = {{"published", index.published},   {"pending", index.pending},
                     {"draining", index.draining},     {"hidden", index.hidden},
                     {"unreadable", index.unreadable}, {"bytes", index.published_bytes},
@@ -138,6 +139,10 @@ std::string stat_text(const Json &stat) {
                   number(space["extents_owner"]), number(space["extents_members"]),
                   number(space["extents_former"]), number(space["extents_tainted"]),
                   number(space["extents_unreadable"]), number(space["extents_retired"]));
+  if (number(stat["control_device"]) != 0) {  // one was lost at some time
+    text.pop_back();
+    text += fmt::format("members' lines on device {}\n\n", number(stat["control_device"]));
+  }
   Table members({">slot", ">host", "name", ">pid", "state", "role", ">heartbeat"});
   for (const Json &member : stat["members"]) {
     if (member["state"] == "left") continue;

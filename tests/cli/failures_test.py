@@ -575,6 +575,7 @@ class Failures(Case):
         self.assertEqual(self.json("info", store)["data"]["control_device"], 1)
         self.kill(owner)
         at.output += owner.stderr.read()
+        self.assertIn("members' lines on device 1", self.good("stat", store).out)
         at.serve(store)  # another one, with nothing special to do
         self.until(lambda: member.say("put", "later")[1] in (0, 1))
         at.do("info", store)

@@ -198,7 +198,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kLostRevived, "lost-revived", "14",
      "what lay on a lost device is hidden for good: no put brings it back", "device"},
     {pool::Mutant::kUnreadPublished, "unread-published", "14",
-     "what its writer cannot read back is not published", "device@2800"},
+     "what its writer cannot read back is not published", "device"},
     {pool::Mutant::kControlIgnored, "control-ignored", "14",
      "who finds lines and rings moved ends", "control"},
     {pool::Mutant::kControlAtOnce, "control-at-once", "14",
