@@ -178,7 +178,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kQuarantineSkipped, "quarantine-skipped", "8",
      "a lapsed member's extents wait for 2 L", "zombie"},
     {pool::Mutant::kGivenUpRankForgotten, "given-up-rank-forgotten", "8",
-     "a rank given up by time keeps the blocks of its group's dead from use", "groups"},
+     "a rank given up by time keeps the blocks of its group's dead from use", "groups@800"},
     {pool::Mutant::kTableUnmapped, "table-unmapped", "14",
      "a table of regions is believed only with its bytes mapped", "pool-growth"},
     {pool::Mutant::kRetireHeld, "retire-held", "14", "what members hold is not retired",
