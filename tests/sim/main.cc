@@ -13,6 +13,7 @@
 
 #include "enumerate.hpp"
 #include "mutants.hpp"
+#include "rare.hpp"
 #include "scripts.hpp"
 
 namespace kvpool::sim {
@@ -47,6 +48,7 @@ struct Options {
   std::string without;
   std::string kept;
   bool enumerate = false;
+  bool all_marks = false;
   std::string script;
   u64 crash_at = 0;
   u64 crash_way = 0;
@@ -56,36 +58,6 @@ struct Options {
 
 constexpr u64 kLongSeeds = 1'000'000;
 constexpr u64 kMarkSeeds = 1'000;     // from here on every mark must have been hit
-// Not due in a smoke run: a claim damaged beyond what a crash leaves, and two windows of a few
-// steps that a thousand seeds do not always strike. Longer runs are to hit them
-// (Documentation/status.md). A report cut short, and a line gone bad under a pin, are made by the
-// unit test pool_pins; a map word lost beside a run, and a run without its entry, by pool_recovery.
-constexpr std::string_view kRareMarks[] = {"claim_jump",
-                                           "doubt_of_hidden",
-                                           "get_stale",
-                                           "validate_again",
-                                           "claims_reread",
-                                           "get_corrupt",
-                                           "pending_of_nobody",
-                                           "pinned_block_gone",
-                                           "report_again",
-                                           "index_growth_without_room",
-                                           "member_line_mended",
-                                           "scan_spill_said_anew",
-                                           "scan_twin_hidden",
-                                           "doubt_of_unknown_clear",
-                                           "shrink_forgotten",
-                                           "run_release_cut_short",
-                                           "older_area_filled",
-                                           "outbid_owner_knows_alone",
-                                           "run_without_entry",
-                                           "run_word_reported",
-                                           "run_word_restored",
-                                           "scan_ns_from_spare",
-                                           "scan_entry_refused",
-                                           "acknowledged_later",
-                                           "gives_way_to_itself",
-                                           "check found damage on a tainted block"};
 constexpr u64 kMutantSeeds = 800;
 
 int usage(const std::string &text) {
@@ -183,15 +155,16 @@ int run_seeds(const Options &options, const RunOptions &base) {
                    static_cast<unsigned long long>(violations));
     };
   }
-  const RunReport report = run_plan(plan);
+  RunReport report = run_plan(plan);
   if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (options.all_marks) hunt_rare_marks(plan, report);
   json hit = json::object(), missing = json::array(), rare = json::array();
   json failures = json::array();
   for (const auto &[name, count] : report.marks) {
+    const RareMark *known = find_rare_mark(name);
     if (count) {
       hit[name] = count;
-    } else if (std::find(std::begin(kRareMarks), std::end(kRareMarks), name) !=
-               std::end(kRareMarks)) {
+    } else if (known && (!options.all_marks || !known->scenario)) {
       rare.push_back(name);
     } else {
       missing.push_back(name);
@@ -373,6 +346,8 @@ int run_main(int argc, char **argv) {
   app.add_flag("--long", options.long_run, "A million seeds.");
   app.add_flag("--no-shrink", options.no_shrink, "Report failures as they were found.");
   app.add_option("--kept", options.kept, "Replay the seeds of a file.");
+  app.add_flag("--all-marks", options.all_marks,
+               "Hunt the coverage marks that the seeds did not hit.");
   app.add_flag("--enumerate", options.enumerate,
                "Lose power after every verb of every script, with every outcome.");
   app.add_option("--script", options.script, "Only this script.");

@@ -496,3 +496,24 @@ Test(pool_failure, stopped_member_without_pins_delays_nothing, .timeout = 60) {
   cr_assert_eq(stopped->publish(&p, 1, stopped.in(2000)), 0);
   cr_expect_eq(p.result, 0, "%d", p.result);
 }
+
+// Guards: a claim far above all others, which no crash leaves, was taken for an epoch.
+// How: both copies of an unused slot's claim, sealed, name an epoch that nobody can have reached.
+Test(pool_failure, claim_far_above_the_others_is_damage, .timeout = 30) {
+  TestStore store(lease_of(2000));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  cr_assert_eq(put_block(a, ns, 1), 0);
+  const pool::ClaimView before = a->claims().read();
+  const u32 slot = before.active_slot == 0 ? 1 : 0;
+  media::ClaimLine claim = before.line[slot];
+  const u32 counter = media::epoch_counter(before.highest_claimed);
+  claim.claimed = media::make_epoch(counter + media::kEpochJumpMax + 1, slot);
+  a->claims().write(slot, claim);
+  const pool::ClaimView after = a->claims().read();
+  cr_expect(after.unreadable);
+  cr_expect_not(after.readable[slot]);
+  cr_expect_eq(after.highest_claimed, before.highest_claimed);
+  cr_expect_not(after.accepts(owner->epoch()), "nobody believes an answer until it is mended");
+}
