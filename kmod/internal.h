@@ -224,6 +224,7 @@ void kvpool_kick(struct kvpool *pool);
 void kvpool_thread_init(struct kvpool *pool);
 int kvpool_thread_start(struct kvpool *pool);
 void kvpool_thread_stop(struct kvpool *pool);
+void kvpool_leave_soon(unsigned long timeout);
 int kvpool_host_write(struct kvpool *pool, u32 state);
 void kvpool_host_gone(struct kvpool *pool, const char *why);
 int kvpool_use_write(struct kvpool *pool, const struct kvpool_slice *slice, u32 use);

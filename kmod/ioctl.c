@@ -348,6 +348,8 @@ static int on_partition(struct file *file, const struct kvpool_command *command,
 	case KVPOOL_RENEW & 0xff:
 		return kvpool_renew(member, &args->renew.ret_deadline_ns);
 	case KVPOOL_POPULATE & 0xff:
+		if (READ_ONCE(member->revoked))
+			return -ESTALE;
 		return kvpool_populate(file, &args->populate);
 	case KVPOOL_MAPPING & 0xff:
 		return kvpool_mapping_ask(file, &args->mapping);

@@ -176,6 +176,18 @@ static int before_suspend(struct notifier_block *block, unsigned long action, vo
 
 static struct notifier_block suspend_block = { .notifier_call = before_suspend };
 
+/*
+ * The host goes down. LEFT spares the others a fence, where nothing can reach the pool any more;
+ * else the next incarnation is the proof. Never longer than two seconds.
+ */
+static int before_reboot(struct notifier_block *block, unsigned long action, void *data)
+{
+	kvpool_leave_soon(2 * HZ);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block reboot_block = { .notifier_call = before_reboot };
+
 static int add_control_node(void)
 {
 	/* Elsewhere at each load. */
@@ -224,9 +236,14 @@ static int __init kvpool_init(void)
 	err = register_pm_notifier(&suspend_block);
 	if (err)
 		goto members;
+	err = register_reboot_notifier(&reboot_block);
+	if (err)
+		goto suspend;
 	err = add_control_node();
 	if (!err)
 		return 0;
+	unregister_reboot_notifier(&reboot_block);
+suspend:
 	unregister_pm_notifier(&suspend_block);
 members:
 	kvpool_guard_exit();
@@ -242,6 +259,7 @@ static void __exit kvpool_exit(void)
 		WARN_ON(kvpool_release_pool());
 	mutex_unlock(&kvpool_control_lock);
 	remove_control_node();
+	unregister_reboot_notifier(&reboot_block);
 	unregister_pm_notifier(&suspend_block);
 	kvpool_members_exit();
 	kvpool_guard_exit();

@@ -78,7 +78,7 @@ static long pfn_to_serve(struct kvpool_member *member, struct kvpool_slice *slic
 		*ret_pool = true;
 		return (slice->start + offset) >> PAGE_SHIFT;
 	}
-	if (!member->zero || member->dead)
+	if (!member->zero)
 		return -1;
 	if (order)
 		return member->zero_order == order ? (long)page_to_pfn(member->zero) : -1;
@@ -118,7 +118,7 @@ static vm_fault_t serve(struct vm_fault *vmf, unsigned int order)
 	pfn = pfn_to_serve(member, slice, offset, order, &from_pool);
 	late = member->late && !member->revoked;
 	if (pfn < 0) {
-		if (order && member->zero && !member->dead)
+		if (order && member->zero)
 			result = VM_FAULT_FALLBACK;
 	} else if (order && (pfn & ((1l << order) - 1))) {
 		result = VM_FAULT_FALLBACK;

@@ -9,11 +9,14 @@
 
 #include "internal.h"
 
+/* Beyond this all caches are emptied at once: line by line a TiB would take minutes. */
+#define RETIRE_LINES_MAX (256ull << 20)
+
 static void release_part(struct kref *ref)
 {
 	struct kvpool_part *part = container_of(ref, struct kvpool_part, ref);
 
-	kfree(part->slices);
+	kvfree(part->slices);
 	kfree(part);
 }
 
@@ -27,12 +30,14 @@ struct kvpool_part *kvpool_part_new(struct kvpool *pool,
 {
 	const struct kvpool_table *table = pool->table;
 	struct kvpool_part *part = kzalloc(sizeof(*part), GFP_KERNEL);
-	u32 i;
+	u32 i, count = 0;
 
 	if (!part)
 		return ERR_PTR(-ENOMEM);
-	part->slices = kcalloc(table->slice_count, sizeof(*part->slices), GFP_KERNEL);
-	if (!part->slices && table->slice_count) {
+	for (i = 0; i < table->slice_count; i++)
+		count += table->slices[i].partition == entry->id;
+	part->slices = kvcalloc(count, sizeof(*part->slices), GFP_KERNEL);
+	if (!part->slices) {
 		kfree(part);
 		return ERR_PTR(-ENOMEM);
 	}
@@ -79,8 +84,15 @@ struct kvpool_slice *kvpool_part_slice(struct kvpool_part *part, u32 id)
  */
 void kvpool_part_retire(struct kvpool_part *part)
 {
+	u64 bytes = 0;
 	u32 i;
 
+	for (i = 0; i < part->slice_count; i++)
+		bytes += part->slices[i].map ? part->slices[i].bytes : 0;
+	if (bytes > RETIRE_LINES_MAX && !kvpool_in_guest()) {
+		kvpool_caches_empty();
+		return;
+	}
 	for (i = 0; i < part->slice_count; i++)
 		if (part->slices[i].map)
 			kvpool_caches_retire((void __force *)part->slices[i].map,

@@ -416,6 +416,8 @@ static int leave(struct kvpool *pool, void *arg)
 {
 	kvpool_members_reap(pool);
 	kvpool_part_detach_idle(pool);
+	if (READ_ONCE(pool->gone))
+		return -ENODEV;
 	return kvpool_host_write(pool, KVPOOL_HOST_LEFT);
 }
 
@@ -423,7 +425,41 @@ static int leave(struct kvpool *pool, void *arg)
 void kvpool_thread_stop(struct kvpool *pool)
 {
 	cancel_delayed_work_sync(&pool->tick);
-	if (!READ_ONCE(pool->gone))
-		kvpool_call(pool, leave, NULL);
+	kvpool_call(pool, leave, NULL);
 	flush_work(&gone_work);
+}
+
+static struct kvpool *leaving; /* kvpool_lock */
+static DECLARE_COMPLETION(left);
+
+/* On the pool's thread: says LEFT where that is true, and then nothing any more. */
+static void leave_now(struct work_struct *work)
+{
+	struct kvpool *pool = leaving;
+	bool joined;
+
+	mutex_lock(&kvpool_lock);
+	joined = !list_empty(&kvpool_members);
+	mutex_unlock(&kvpool_lock);
+	if (!READ_ONCE(pool->gone) && !joined)
+		leave(pool, NULL);
+	complete(&left);
+}
+static DECLARE_WORK(leave_work, leave_now);
+
+/* The host reboots: no user runs any more who could claim or release. */
+void kvpool_leave_soon(unsigned long timeout)
+{
+	struct kvpool *pool;
+
+	mutex_lock(&kvpool_lock);
+	pool = kvpool_pool;
+	if (pool) {
+		WRITE_ONCE(pool->closing, true);
+		leaving = pool;
+		queue_work(pool->thread, &leave_work);
+	}
+	mutex_unlock(&kvpool_lock);
+	if (pool)
+		wait_for_completion_timeout(&left, timeout);
 }

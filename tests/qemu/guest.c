@@ -298,9 +298,10 @@ int revoke_member(uint64_t incarnation) {
   return ioctl(control, KVPOOL_REVOKE, &revoke);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   counts = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (argc > 1 && !strcmp(argv[1], "agent")) return agent();
   test_load();
   test_claim();
   test_labels();

@@ -88,6 +88,7 @@ struct kvpool_mapping ask(int fd, const void *at);
 int renew(int fd);
 int revoke_member(uint64_t incarnation);
 
+int agent(void); /* a guest of a rack; agent.c */
 void test_load(void);
 void test_claim(void);
 void test_labels(void);

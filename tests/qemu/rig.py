@@ -57,7 +57,9 @@ def available() -> str:
 
 
 def kernels() -> list[str]:
-    return sorted((path.parent.name for path in CACHE.glob("*/image")), key=lambda name: [int(n) for n in name.split(".")])
+    """Series whose images are there; not the debug kernel, which is asked for by name."""
+    names = [path.parent.name for path in CACHE.glob("*/image")]
+    return sorted((name for name in names if re.fullmatch(r"[\d.]+", name)), key=lambda name: [int(n) for n in name.split(".")])
 
 
 def _cpio(files: dict[str, tuple[int, bytes]]) -> bytes:
@@ -110,6 +112,7 @@ class Guest:
     pool: Path
     ramdisk: Path
     cpus: int = 1
+    line: Path | None = None  # socket of the second serial line, for a guest that takes commands
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     log: Path = field(default_factory=Path)
@@ -118,12 +121,14 @@ class Guest:
         image = next((CACHE / self.series / "image/boot").glob("vmlinuz-*"))
         self.log = log
         self.started = time.monotonic()
+        second = [] if self.line is None else ["-chardev", f"socket,id=line,path={self.line},server=on,wait=off",
+                                               "-serial", "chardev:line"]
         self.process = subprocess.Popen(
             ["qemu-system-x86_64", "-M", "q35", *accelerator(), "-smp", str(self.cpus), "-m",
              f"{LOW_MIB + POOL_MIB}M", "-object", f"memory-backend-ram,id=low,size={LOW_MIB}M", "-object",
              f"memory-backend-file,id=pool,size={POOL_MIB}M,mem-path={self.pool},share=on",
              "-numa", f"node,nodeid=0,memdev=low,cpus=0-{self.cpus - 1}", "-numa", "node,nodeid=1,memdev=pool",
-             "-kernel", str(image), "-initrd", str(self.ramdisk), "-display", "none", "-serial", f"file:{log}",
+             "-kernel", str(image), "-initrd", str(self.ramdisk), "-display", "none", "-serial", f"file:{log}", *second,
              "-monitor", "none", "-nic", "none", "-no-reboot", "-append",
              f"console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off memmap={POOL_MIB}M${POOL_START:#x}"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

@@ -14,11 +14,13 @@ import sys
 import time
 from pathlib import Path
 
+import rack
 import rig
 
 HERE = Path(__file__).resolve().parent
 # name, processors, arguments of the program, seconds until it is given up (software emulation on a busy machine)
 GUESTS = [("single", 1, "single", 400)]
+RACK_KERNEL = "6.12"  # three guests on one pool; one kernel in every run, the others by --rack
 
 
 def compile_program(folder: Path) -> Path:
@@ -42,10 +44,25 @@ def run_guest(folder: Path, program: Path, series: str, guest: tuple[str, int, s
     return verdict, time.monotonic() - start
 
 
+def run_rack(folder: Path, program: Path, series: str, result: dict) -> None:
+    start = time.monotonic()
+    machines = rack.Rack(series, folder / "rack", program)
+    machines.run_all()
+    print(f"== {series} rack: {machines.passed} passed, {machines.failed} failed, "
+          f"{len(machines.warnings)} log warnings ({time.monotonic() - start:.0f} s)", flush=True)
+    result["guests"].append({"kernel": series, "name": "rack", "seconds": round(time.monotonic() - start, 1),
+                             "passed": machines.passed, "failed": machines.failed, "skipped": 0,
+                             "log_warnings": len(machines.warnings)})
+    result["passed"] += machines.passed
+    result["failed"] += machines.failed
+    result["log_warnings"] += len(machines.warnings)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", action="append", help="only this series (6.1, 6.12)")
     parser.add_argument("--only", action="append", help="only this guest")
+    parser.add_argument("--rack", help="the rack, with this series; alone together with --only none")
     options = parser.parse_args()
     missing = rig.available()
     if missing:
@@ -74,6 +91,8 @@ def main() -> int:
             for key in ("passed", "failed", "skipped"):
                 result[key] += getattr(verdict, key)
             result["log_warnings"] += len(verdict.warnings)
+    if options.rack or not (options.only or options.kernel):
+        run_rack(folder, program, options.rack or RACK_KERNEL, result)
     (rig.BUILD / "qemu.json").write_text(json.dumps(result, indent=1) + "\n")
     failed = result["failed"] + result["log_warnings"] + (result["passed"] == 0)
     print(f"{result['passed']} passed, {failed} failed, {result['skipped']} skipped")
