@@ -42,10 +42,9 @@ struct kvpool_use_view {
 void kvpool_use_merge(struct kvpool_use_view *view, const union kvpool_line *copy, u32 host,
 		      u32 unit);
 /*
- * Whether this host is proven out of the unit. Use lines are read before the host line: a new
- * incarnation writes its host line before any use line, so an incarnation that differs is the
- * older one's, and what the newer one announces after our reading it withdraws again, because
- * it reads the table after that.
+ * Whether this host is proven out of the unit, by a use line and a host line read after the table
+ * said DRAINING. An incarnation that differs is not the one that used it: it is gone, or it
+ * announces only now, and withdraws again when it reads the table.
  */
 bool kvpool_host_is_out(const struct kvpool_host_view *host, const struct kvpool_use_view *use);
 
