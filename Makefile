@@ -14,7 +14,7 @@ CMAKE_ARGS ?=
 configure = mkdir -p $(BUILD) && { cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_ARGS) \
             >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }; }
 
-.PHONY: build demo test test-long bench check lint deps install clean help
+.PHONY: build demo test test-long bench check lint deps install clean help kmod test-qemu test-rack
 .DEFAULT_GOAL := build
 
 build: ## build the library and the programs into build/lib and build/bin
@@ -43,6 +43,20 @@ check: ## quick: lint and unit tests
 lint: ## read the tree for layering, licences, sizes, spelling
 	@scripts/deps.sh test
 	@tests/lint/lint.py
+
+kmod: ## build the driver for each kernel, its headers unpacked into ~/.cache/kvpool
+	@scripts/deps.sh kmod
+	@scripts/kmod.sh $(BUILD)
+
+test-qemu: kmod ## boot guests of each kernel and test the driver in them
+	@scripts/deps.sh qemu
+	@scripts/kernels.sh guests
+	@KVPOOL_BUILD_DIR=$(abspath $(BUILD)) tests/qemu/run.py
+
+test-rack: kmod ## three guests on one pool: stopped, killed and started again
+	@scripts/deps.sh qemu
+	@scripts/kernels.sh guests
+	@KVPOOL_BUILD_DIR=$(abspath $(BUILD)) tests/qemu/run.py --only none --rack $(or $(KERNEL),6.12)
 
 bench: ## measure the figures, each beside its baseline (BENCH=names)
 	@$(MAKE) --no-print-directory build

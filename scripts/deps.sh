@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The one list of Debian packages that kvpool needs, and what installs those that are missing.
-# Use: deps.sh [build|test|long]...   Says first what is missing. As root it then installs it; as another user, or with
+# Use: deps.sh [build|test|long|kmod|qemu]...   Says first what is missing. As root it then installs it; as another user, or with
 # NO_INSTALL=1, it prints the line to run and exits with 2. With everything in place it says nothing.
 set -eu
 
@@ -10,6 +10,8 @@ build=(g++ make cmake ninja-build pkg-config python3 libfmt-dev nlohmann-json3-d
        libxxhash-dev libdaxctl-dev systemtap-sdt-dev libboost-context1.81-dev scdoc)
 test=(git libcriterion-dev librapidcheck-dev codespell reuse shellcheck mandoc abigail-tools binutils
       python3-jsonschema)
+kmod=(make gcc sparse libelf1)
+qemu=(qemu-system-x86 gcc libc6-dev python3)
 long=(clang-14 libclang-rt-14-dev clang-tidy-14 clang-format-14)
 
 wanted=()
@@ -18,7 +20,9 @@ for group in "${@:-build}"; do
     build) wanted+=("${build[@]}") ;;
     test) wanted+=("${test[@]}") ;;
     long) wanted+=("${long[@]}") ;;
-    *) echo "deps.sh: no group '$group' (build, test, long)" >&2; exit 2 ;;
+    kmod) wanted+=("${kmod[@]}") ;;
+    qemu) wanted+=("${qemu[@]}") ;;
+    *) echo "deps.sh: no group '$group' (build, test, long, kmod, qemu)" >&2; exit 2 ;;
   esac
 done
 

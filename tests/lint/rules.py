@@ -31,7 +31,7 @@ README_FOLDERS = re.compile(
 BUILT = re.compile(
     r"^(libkvpool/src/(arch|media|backend|transfer|pool|tier|store|sched|api)/[^/]+\.cc|tools/(\w+/)?[^/]+\.cc"
     r"|tests/(sim|torture|model)/[^/]+\.cc|tests/unit/[^/]+_test\.cc|tests/fuzz/(\w+_fuzz|standalone)\.cc"
-    r"|tests/(install|abi)/[^/]+\.(c|cc)|examples/[^/]+\.(c|cc)|kmod/.*\.c|cuda/.*)$")
+    r"|tests/(install|abi)/[^/]+\.(c|cc)|examples/[^/]+\.(c|cc)|kmod/.*\.c|tests/qemu/[^/]+\.c|tests/kmod/[^/]+\.(c|cc)|cuda/.*)$")
 
 
 # The lint itself holds the words that it looks for.

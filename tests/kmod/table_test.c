@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shows: the table of partitions says after writing and reading what it said before; no bytes make
+// the decoder believe what cannot be; units are granted once. How: round trips, each field made
+// wrong in turn under a right CRC, random bytes, random creations and ends.
+#include "support.h"
+
+#include <criterion/criterion.h>
+#include <linux/kvpool.h>
+#include <stdlib.h>
+
+#include "logic/table.h"
+
+static struct kvpool_table table, other;
+static u8 buffer[KVPOOL_AREA_TABLE_BYTES], scratch[KVPOOL_UNIT_COUNT_MAX / 8];
+static const struct kvpool_place at = {0, KVPOOL_LABEL_BYTES + KVPOOL_AREA_TABLE_0};
+
+static int create(const struct kvpool_geometry *geo, const char *name, u32 units, u32 type) {
+  static const u8 uuid[16] = {7};
+  struct kvpool_create_plan plan = {.name = name, .uuid = uuid, .type = (u8)type};
+  u32 id = 0;
+  plan.bytes = (u64)units << geo->unit_shift;
+  return kvpool_table_create(&table, geo, &plan, NULL, scratch, &id);
+}
+
+static int decode(const struct kvpool_geometry *geo, u64 epoch) {
+  struct kvpool_seal seal = test_seal();
+  return kvpool_table_decode(buffer, geo, &seal, at, epoch, scratch, &other);
+}
+
+// The body's CRC and the line's are made right again, so that only the meaning is wrong.
+static void seal_again(const struct kvpool_geometry *geo) {
+  struct kvpool_seal seal = test_seal();
+  union kvpool_line *line = (void *)buffer;
+  const u32 bytes = le32_to_cpu(line->table.body_bytes);
+  (void)geo;
+  if (bytes <= sizeof buffer - 64)
+    line->table.body_crc =
+        cpu_to_le32(kvpool_body_crc(&seal, at, le64_to_cpu(line->table.epoch), buffer + 64, bytes));
+  kvpool_seal_line(&seal, at, line);
+}
+
+static void fill(const struct kvpool_geometry *geo) {
+  struct kvpool_seal seal = test_seal();
+  kvpool_table_init(&table);
+  cr_assert_eq(create(geo, "ctl", 1, KVPOOL_TYPE_WB), 0);
+  cr_assert_eq(create(geo, "pay", 4, KVPOOL_TYPE_WC), 0);
+  cr_assert_eq(kvpool_table_drain(&table, "ctl", true), 0);
+  table.fenced[2] = 55;
+  table.epoch = 0x300;
+  table.generation = 9;
+  kvpool_table_encode(&table, geo, &seal, at, buffer);
+}
+
+Test(table, says_what_it_said) {
+  struct kvpool_geometry geo = test_geometry(2);
+  fill(&geo);
+  cr_assert_eq(decode(&geo, 0x300), 0);
+  cr_expect_eq(memcmp(&table, &other, sizeof table), 0);
+  cr_expect_eq(decode(&geo, 0x400), -EUCLEAN, "another epoch's");
+}
+
+Test(table, names) {
+  static const char *const good[] = {"a", "0", "a-b", "abcdefghijklmnopqrstuvwxyz01234"};
+  static const char *const bad[] = {
+      "", "-a", "A", "a_b", "a b", "a/b", "abcdefghijklmnopqrstuvwxyz012345"};
+  for (unsigned i = 0; i < sizeof good / sizeof good[0]; i++)
+    cr_expect_eq(kvpool_name_check(good[i], strlen(good[i])), 0, "%s", good[i]);
+  for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    cr_expect_eq(kvpool_name_check(bad[i], strlen(bad[i])), -EINVAL, "%s", bad[i]);
+}
+
+Test(table, wrong_fields_are_refused) {
+  struct kvpool_geometry geo = test_geometry(2);
+  struct kvpool_partition_record *part = (void *)(buffer + 64);
+  struct kvpool_slice_record *slice = (void *)(part + 2);
+  union kvpool_line *line = (void *)buffer;
+#define REFUSED(change, what)                                                         \
+  do {                                                                                \
+    fill(&geo);                                                                       \
+    change;                                                                           \
+    seal_again(&geo);                                                                 \
+    cr_expect_eq(decode(&geo, le64_to_cpu(line->table.epoch)), -EUCLEAN, "%s", what); \
+  } while (0)
+  REFUSED(line->table.slice_count = cpu_to_le16(4097), "more slices than there can be");
+  REFUSED(line->table.partition_count = cpu_to_le16(257), "more partitions");
+  REFUSED(line->table.slice_count = cpu_to_le16(1), "a count that the length contradicts");
+  REFUSED(line->table.body_bytes = cpu_to_le32(0xffffff00), "a length beyond the area");
+  REFUSED(line->table.fence_count = cpu_to_le32(5), "fences of other hosts");
+  REFUSED(line->table.next_slice_id = cpu_to_le32(1), "ids to be given twice");
+  REFUSED(line->table.next_partition_id = 0, "no next id");
+  REFUSED(part[0].name[0] = '/', "a name with a slash");
+  REFUSED(part[0].name[20] = 'x', "a byte behind the name");
+  REFUSED(memset(part[0].name, 'a', 32), "a name without end");
+  REFUSED(memcpy(part[1].name, part[0].name, 32), "a name twice");
+  REFUSED(part[1].id = part[0].id, "an id twice");
+  REFUSED(part[0].id = 0, "id 0");
+  REFUSED(part[0].state = 3, "a state");
+  REFUSED(part[0].type = 3, "a type");
+  REFUSED(part[0].ddio = 3, "a policy");
+  REFUSED(part[0].flags = 2, "a flag");
+  REFUSED(slice[0].device = cpu_to_le16(2), "a device that is not there");
+  REFUSED(slice[0].first_unit = 0, "a slice over the metadata");
+  REFUSED(slice[0].first_unit = cpu_to_le32(6), "behind the device");
+  REFUSED(slice[0].unit_count = 0, "of no unit");
+  REFUSED(slice[0].unit_count = cpu_to_le32(0xffffffff), "longer than the device");
+  REFUSED(slice[0].partition = cpu_to_le32(99), "of no partition");
+  REFUSED(slice[0].state = 0, "without a state");
+  REFUSED(slice[1].first_unit = slice[0].first_unit;
+          slice[1].device = slice[0].device, "over another");
+  REFUSED(slice[1].id = slice[0].id, "with another's id");
+}
+
+Test(table, random_bytes_are_refused_or_sound, .timeout = 60) {
+  struct kvpool_geometry geo = test_geometry(2);
+  u64 state = 88172645463325252ull;
+  u32 believed = 0;
+  for (int round = 0; round < 20000; round++) {
+    fill(&geo);
+    const u32 bytes = 64 + le32_to_cpu(((union kvpool_line *)buffer)->table.body_bytes);
+    for (u64 changes = test_random(&state) % 6 + 1; changes--;)
+      buffer[test_random(&state) % bytes] = (u8)test_random(&state);
+    seal_again(&geo);
+    ((__le32 *)buffer)[0] = cpu_to_le32(KVPOOL_MAGIC_TABLE);
+    seal_again(&geo);
+    if (decode(&geo, le64_to_cpu(((union kvpool_line *)buffer)->table.epoch))) continue;
+    believed++;
+    memset(scratch, 0, sizeof scratch);
+    for (u32 i = 0; i < other.slice_count; i++) {
+      const struct kvpool_slice_entry *slice = &other.slices[i];
+      cr_assert(slice->first_unit >= kvpool_first_data_unit(&geo, slice->device));
+      for (u32 unit = 0; unit < slice->unit_count; unit++) {
+        const u32 number = kvpool_unit_number(&geo, slice->device, slice->first_unit + unit);
+        cr_assert(number < kvpool_unit_count(&geo) && !kvpool_bit(scratch, number));
+        kvpool_bit_set(scratch, number);
+      }
+    }
+  }
+  cr_expect(believed > 100 && believed < 19000, "%u", believed);
+}
+
+Test(table, creation_leaves_the_table_alone_when_it_fails) {
+  struct kvpool_geometry geo = test_geometry(2);
+  static u8 before[sizeof buffer];
+  struct kvpool_seal seal = test_seal();
+  fill(&geo);
+  memcpy(before, buffer, sizeof before);
+  cr_expect_eq(create(&geo, "big", 6, KVPOOL_TYPE_WC), -ENOSPC);
+  cr_expect_eq(create(&geo, "pay", 1, KVPOOL_TYPE_WC), -EEXIST);
+  cr_expect_eq(create(&geo, "Big", 1, KVPOOL_TYPE_WC), -EINVAL);
+  cr_expect_eq(create(&geo, "big", 0, KVPOOL_TYPE_WC), -EINVAL);
+  cr_expect_eq(create(&geo, "big", 1, 3), -EINVAL);
+  kvpool_table_encode(&table, &geo, &seal, at, buffer);
+  cr_expect_eq(memcmp(before, buffer, sizeof before), 0);
+  cr_expect_eq(create(&geo, "big", 5, KVPOOL_TYPE_WC), 0, "all that is left");
+  cr_expect_eq(create(&geo, "one", 1, KVPOOL_TYPE_WC), -ENOSPC);
+}
+
+Test(table, barred_units_are_left_out) {
+  struct kvpool_geometry geo = test_geometry(1);
+  static const u8 uuid[16] = {7};
+  struct kvpool_create_plan plan = {.name = "a", .uuid = uuid, .bytes = 3ull << 26};
+  u8 barred[1] = {1 << 2 | 1 << 4};
+  u32 id;
+  kvpool_table_init(&table);
+  cr_assert_eq(kvpool_table_create(&table, &geo, &plan, barred, scratch, &id), 0);
+  cr_expect_eq(table.slice_count, 3);
+  for (u32 i = 0; i < 3; i++) cr_expect_eq(table.slices[i].first_unit, 1 + 2 * i);
+  plan.name = "b";
+  plan.bytes = 1ull << 26;
+  cr_expect_eq(kvpool_table_create(&table, &geo, &plan, barred, scratch, &id), -ENOSPC);
+}
+
+Test(table, slices_are_no_longer_than_asked_for) {
+  struct kvpool_geometry geo = test_geometry(2);
+  static const u8 uuid[16] = {7};
+  struct kvpool_create_plan plan = {
+      .name = "a", .uuid = uuid, .bytes = 8ull << 26, .slice_bytes = 2ull << 26};
+  u32 id;
+  kvpool_table_init(&table);
+  cr_assert_eq(kvpool_table_create(&table, &geo, &plan, NULL, scratch, &id), 0);
+  cr_expect_eq(table.slice_count, 4);
+  for (u32 i = 0; i < 4; i++) {
+    cr_expect_eq(table.slices[i].unit_count, 2);
+    cr_expect_eq(table.slices[i].device, i % 2);
+  }
+}
+
+Test(table, units_come_back_and_ids_do_not, .timeout = 60) {
+  struct kvpool_geometry geo = test_geometry(3);
+  u64 state = 12345;
+  u32 last_id = 0;
+  kvpool_table_init(&table);
+  for (int round = 0; round < 3000; round++) {
+    char name[2] = {(char)('a' + test_random(&state) % 8), 0};
+    if (create(&geo, name, (u32)(test_random(&state) % 5 + 1), KVPOOL_TYPE_WC) == 0) {
+      cr_assert(table.slices[table.slice_count - 1].id > last_id);
+      last_id = table.slices[table.slice_count - 1].id;
+    }
+    name[0] = (char)('a' + test_random(&state) % 8);
+    if (test_random(&state) % 2) kvpool_table_drain(&table, name, false);
+    for (u32 i = table.slice_count; i--;)
+      if (table.slices[i].state == KVPOOL_SLICE_DRAINING && test_random(&state) % 2)
+        kvpool_table_drop_slice(&table, i);
+    memset(scratch, 0, sizeof scratch);
+    for (u32 i = 0; i < table.slice_count; i++) {
+      cr_assert(kvpool_table_find_id(&table, table.slices[i].partition) != NULL);
+      for (u32 unit = 0; unit < table.slices[i].unit_count; unit++) {
+        const u32 number =
+            kvpool_unit_number(&geo, table.slices[i].device, table.slices[i].first_unit + unit);
+        cr_assert(!kvpool_bit(scratch, number), "a unit twice");
+        kvpool_bit_set(scratch, number);
+      }
+    }
+    for (u32 i = 0; i < table.partition_count; i++) {
+      u32 slices = 0;
+      for (u32 k = 0; k < table.slice_count; k++)
+        slices += table.slices[k].partition == table.partitions[i].id;
+      cr_assert(slices > 0, "a partition without a slice");
+    }
+  }
+}
