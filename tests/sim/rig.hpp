@@ -62,6 +62,7 @@ struct RigOptions {
   u32 stop_permille = 0;      // of the readers' stops, those that stop the whole process
   u32 stun_permille = 0;      // other owners stop for a moment when one takes over
   u32 record_permille = 0;    // of the gets and pins, those by what an earlier lookup found
+  u32 device_permille = 0;    // of the payloads, those that a device writes or reads (devices)
   bool strict_grace = false;  // nothing is removed: a read within the grace cannot fail
   // Weights of a member's operations.
   u32 put = 40, get = 40, remove = 5, pin = 0, clear = 0, pending = 3, idle = 15;
@@ -87,6 +88,22 @@ struct Record {
   u64 key = 0;
   u32 ns_epoch = 0;
   pool::Hit hit{};
+};
+
+// A device of a process: it writes and reads payload for it, one job at a time, and goes on when
+// the process is stopped or killed. Behind its last job it stands for the kernel, which lets the
+// process's lock go when nothing can write any more.
+struct Agent {
+  ProcessId process = 0;
+  u32 host = 0;
+  bool allocates = false;  // its root port leaves what it writes in the host's cache
+  bool busy = false;
+  bool writes = false;
+  bool readable = false;
+  u64 key = 0, nonce = 0;
+  PoolOffset at{};
+  u64 lines = 0;
+  std::vector<Line> copy;
 };
 
 // One process with a member, and perhaps an owner, inside.
@@ -126,6 +143,7 @@ struct Actor {
   bool ticking = false;     // the lease may have been renewed already
   u32 writing = 0;  // calls on their way: no new incarnation meanwhile
   u64 puts = 0, gets = 0, hits = 0;
+  std::unique_ptr<Agent> agent;  // from its first job on
 };
 
 class Rig {
@@ -243,6 +261,15 @@ private:
   bool judge(Actor &actor, u64 key, const pool::Hit &hit, const std::vector<Line> &copy,
              Time begun);
   void dawdle(Actor &actor);
+  bool by_device(Actor &actor);
+  void run_agent(Actor &actor);
+  void do_job(Actor &actor);
+  void start_job(Actor &actor, PoolOffset at, u64 lines);
+  void await_agent(Actor &actor);
+  int write_lines(Actor &actor, const pool::Block &block, u64 key, u64 nonce, u64 lines);
+  int write_by_device(Actor &actor, const pool::Block &block, u64 key, u64 nonce, u64 lines);
+  bool read_by_device(Actor &actor, PoolOffset from, u64 lines, std::vector<Line> &copy);
+  void maybe_fall(Actor &actor, u32 permille, u64 verbs);
   int find(Actor &actor, u64 &key, pool::Key &ret_key, pool::Hit &ret_hit);
   bool write_shard(Actor &actor, ShardTicket &ticket, u32 shard);
   PoolOffset shard_mark(const pool::Session &session, const ShardTicket &ticket, u32 shard) const;

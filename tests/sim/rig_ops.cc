@@ -66,6 +66,49 @@ PoolOffset Rig::payload_at(const pool::Session &session, u64 address, u64 line) 
   return session.regions.data_at(address + line * kLineBytes);
 }
 
+// The payload, past the caches, to the medium.
+int Rig::write_lines(Actor &actor, const pool::Block &block, u64 key, u64 nonce, u64 lines) {
+  SimMember &member = *actor.member;
+  const u64 incarnation = member.incarnation();
+  SimMemory &mem = actor.env->memory();
+  const pool::Session &session = *member.session();
+  for (u64 i = 0; i < lines; ++i) {
+    if (!member.alive() || member.incarnation() != incarnation) {  // proto 6: before each chunk
+      release_block(actor, block.address);
+      mem.drain();  // what was stored does not stay behind for ever
+      return -ESTALE;
+    }
+    if (sim_.now() > actor.lease_latest && !actor.ticking) {
+      sim_.fail("%s writes after its lease", actor.name.c_str());
+    }
+    if (sim_.rng().chance(options_.freeze_permille)) {
+      SIM_MARK("stopped between lease check and store");
+      const Time lease = u64{options_.lease_ms} * 1'000'000;
+      sim_.pause(actor.process, sim_.rng().between(lease / 2, 5 * lease));
+      sim_.yield();
+    }
+    maybe_fall(actor, 15, 4);
+    const Line line = payload_line(key, nonce, i);
+    mem.stream_lines(payload_at(session, block.address, i), &line, 1, nullptr, 0);
+    lateness_[nonce] = std::max(lateness_[nonce], sim_.now() - actor.renewed_at);
+  }
+  const PoolOffset last = payload_at(session, block.address, lines - 1);
+  if (!actor.env->mutant(pool::Mutant::kPublishWithoutDrain)) mem.drain_strict(&last, 1);
+  return 0;
+}
+
+// Killed a few verbs from now, and started again at once.
+void Rig::maybe_fall(Actor &actor, u32 permille, u64 verbs) {
+  if (falls_ < options_.falls && !actor.standing_by && sim_.allows(Feature::kKill) &&
+      sim_.rng().chance(permille)) {
+    SIM_MARK("writer killed in the middle of its payload");
+    ++falls_;
+    disturb(actor);
+    actor.doomed = actor.fell = true;
+    sim_.kill_after(actor.process, 1 + sim_.rng().below(verbs));
+  }
+}
+
 int Rig::put(Actor &actor, u64 key) {
   if (actor.group) return put_in_shards(actor, key, options_.shards);
   if (actor.store) return store_put(actor, key);
@@ -99,35 +142,10 @@ int Rig::put(Actor &actor, u64 key) {
   const u64 lines = options_.run_lines != 0 ? 1 : 1 + nonce % options_.payload_lines;
   SimMemory &mem = actor.env->memory();
   const pool::Session &session = *member.session();
-  for (u64 i = 0; i < lines; ++i) {
-    if (!member.alive() || member.incarnation() != incarnation) {  // proto 6: before each chunk
-      release_block(actor, block.address);
-      mem.drain();  // what was stored does not stay behind for ever
-      return -ESTALE;
-    }
-    if (sim_.now() > actor.lease_latest && !actor.ticking) {
-      sim_.fail("%s writes after its lease", actor.name.c_str());
-    }
-    if (sim_.rng().chance(options_.freeze_permille)) {
-      SIM_MARK("stopped between lease check and store");
-      const Time lease = u64{options_.lease_ms} * 1'000'000;
-      sim_.pause(actor.process, sim_.rng().between(lease / 2, 5 * lease));
-      sim_.yield();
-    }
-    if (falls_ < options_.falls && !actor.standing_by && sim_.allows(Feature::kKill) &&
-        sim_.rng().chance(15)) {
-      SIM_MARK("writer killed in the middle of its payload");
-      ++falls_;
-      disturb(actor);
-      actor.doomed = actor.fell = true;
-      sim_.kill_after(actor.process, 1 + sim_.rng().below(4));
-    }
-    const Line line = payload_line(key, nonce, i);
-    mem.stream_lines(payload_at(session, block.address, i), &line, 1, nullptr, 0);
-    lateness_[nonce] = std::max(lateness_[nonce], sim_.now() - actor.renewed_at);
-  }
+  err = by_device(actor) ? write_by_device(actor, block, key, nonce, lines)
+                         : write_lines(actor, block, key, nonce, lines);
+  if (err) return err;
   const PoolOffset last = payload_at(session, block.address, lines - 1);
-  if (!actor.env->mutant(pool::Mutant::kPublishWithoutDrain)) mem.drain_strict(&last, 1);
   if (member.incarnation() != incarnation) return -ESTALE;
   u64 word = 0;
   const bool reads_back = !device_gone() || mem.load_word(last, word);
@@ -323,6 +341,7 @@ bool Rig::copy_block(Actor &actor, const pool::Hit &hit, std::vector<Line> &copy
   SimMemory &mem = actor.env->memory();
   const PoolOffset from = payload_at(*actor.member->session(), hit.address, 0);
   if (from == kNoOffset) return false;  // the pool has shrunk since it was found
+  if (by_device(actor)) return read_by_device(actor, from, lines, copy);
   mem.begin_wave();
   mem.flush_lines(from, lines);
   mem.end_wave();

@@ -2,6 +2,7 @@
 // The scheduler, clocks, faults and locks of a simulated rack.
 #include "sim.hpp"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +20,7 @@ constexpr u64 kBurstMax = 3'000;  // verbs without a pause before the bounded sc
 const char *const kFeatureNames[] = {
     "torn-lines", "cached-words", "prefetch", "evict",     "drain",       "land",
     "flush-early", "clock-drift",  "starve",   "preempt",   "kill",        "pause",
-    "host-crash",  "poison",       "link-loss", "device-loss"};
+    "host-crash",  "poison",       "link-loss", "device-loss", "devices"};
 static_assert(sizeof kFeatureNames / sizeof kFeatureNames[0] ==
               static_cast<u32>(Feature::kCount));
 
@@ -45,6 +46,7 @@ void Sim::reset(const RunOptions &options) {
   clocks_.clear();
   runnable_.clear();
   locks_.clear();
+  heirs_.clear();
   files_.clear();
   holes_.clear();
   may_store_ = nullptr;
@@ -65,8 +67,12 @@ void Sim::draw_features() {
   for (u32 f = 0; f < static_cast<u32>(Feature::kCount); ++f) {
     // Spontaneous steps are on in most runs, since a run without any proves little.
     const u32 chance = f <= static_cast<u32>(Feature::kClockDrift) ? 700 : 500;
+    if (f == static_cast<u32>(Feature::kDevices)) continue;
     if (rng_.chance(chance)) features_ |= 1u << f;
   }
+  // Its own chance: what else a seed means does not hang on it.
+  Rng devices(options_.seed ^ 0x64657669'63657321ull);
+  if (devices.chance(800)) features_ |= 1u << static_cast<u32>(Feature::kDevices);
   if (options_.exactly != ~u32{0}) features_ = options_.exactly;
   features_ &= ~options_.without;
 }
@@ -386,7 +392,35 @@ void Sim::kill(ProcessId process) {
     thread.state = State::kDead;
     if (thread.world_thread != kNobody) world_.crash_thread(thread.world_thread);
   }
-  std::erase_if(locks_, [&](const auto &lock) { return lock.second == process; });
+  pass_on_locks(process);
+}
+
+void Sim::pass_on_locks(ProcessId dead) {
+  for (auto lock = locks_.begin(); lock != locks_.end();) {
+    const auto heir = heirs_.find(lock->first);
+    const bool there = heir != heirs_.end() && processes_[heir->second].alive;
+    if (lock->second != dead) {
+      ++lock;
+    } else if (!there || heir->second == dead) {
+      lock = locks_.erase(lock);
+    } else {
+      lock->second = heir->second;
+      for (ThreadId id : processes_[heir->second].threads) {
+        if (threads_[id]->state == State::kBlocked) make_runnable(id);
+      }
+      heirs_.erase(heir);
+      ++lock;
+    }
+  }
+}
+
+bool Sim::inherited(ProcessId heir) const {
+  return std::any_of(locks_.begin(), locks_.end(),
+                     [&](const auto &lock) { return lock.second == heir; });
+}
+
+void Sim::release_inherited(ProcessId heir) {
+  std::erase_if(locks_, [&](const auto &lock) { return lock.second == heir; });
 }
 
 void Sim::kill_after(ProcessId process, u64 verbs) {

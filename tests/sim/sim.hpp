@@ -40,6 +40,7 @@ enum class Feature : u32 {
   kPoison,
   kLinkLoss,
   kDeviceLoss,
+  kDevices,  // devices of hosts write and read payloads
   kCount
 };
 const char *feature_name(Feature feature);
@@ -160,6 +161,12 @@ public:
   void unlock(u64 lock);
   bool locked_by_other(u64 lock) const;
   bool locked(u64 lock) const { return locks_.count(lock) != 0; }
+  // Dies its holder, the lock is `heir`'s: a process of that host which stands for whatever can
+  // still write for the dead one. It is woken then, and releases what it inherited.
+  void bequeath(u64 lock, ProcessId heir) { heirs_[lock] = heir; }
+  void bequeath_no_more(u64 lock) { heirs_.erase(lock); }
+  bool inherited(ProcessId heir) const;
+  void release_inherited(ProcessId heir);
 
   // --- the run -----------------------------------------------------------------------------------
   bool allows(Feature feature) const { return (features_ >> static_cast<u32>(feature)) & 1; }
@@ -209,6 +216,7 @@ private:
 
   void leave();
   void draw_features();
+  void pass_on_locks(ProcessId dead);
   void sleep_until(Thread &thread, Time wake);
   void make_runnable(ThreadId id);
   void remove_runnable(ThreadId id);
@@ -245,6 +253,7 @@ private:
   u64 arrivals_ = 0;  // threads that became runnable, ever
   u64 arrivals_seen_ = 0;
   std::map<u64, ProcessId> locks_;
+  std::map<u64, ProcessId> heirs_;
   std::vector<u64> files_;
   std::vector<Hole> holes_;
   std::function<bool()> may_store_;

@@ -74,7 +74,7 @@ void SimMemory::publish_line(PoolOffset off, const Line &line) noexcept {
 
 void SimMemory::publish_word(PoolOffset off, u64 word) noexcept {
   sim_->step(kStoreNs, "publish word", off.raw(), word);
-  ++counters().lines_published;
+  ++counters().words_published;
   World &world = sim_->world();
   if (world.options().cached_words) {
     world.store_word(thread(), off, word);
@@ -89,13 +89,14 @@ void SimMemory::publish_word(PoolOffset off, u64 word) noexcept {
 
 void SimMemory::ring_doorbell(PoolOffset off, u32 value) noexcept {
   sim_->step(kStoreNs, "doorbell", off.raw(), value);
-  ++counters().lines_published;
+  ++counters().doorbells;
   sim_->world().store_half_word(thread(), off, value);
   sim_->world().flush(thread(), off);
 }
 
 void SimMemory::drain() noexcept {
   sim_->step(kFenceNs, "drain");
+  ++counters().drains;
   sim_->world().fence(thread());
 }
 
@@ -128,6 +129,7 @@ void SimMemory::end_wave() noexcept {
 
 void SimMemory::end_poll() noexcept {
   sim_->step(kRoundTripNs, "end poll");
+  ++counters().polls;
   sim_->world().fence(thread());
 }
 
@@ -148,7 +150,35 @@ void SimMemory::retire(PoolOffset off, u64 bytes) noexcept {
     sim_->world().flush(thread(), off + at);
   }
   sim_->step(kFenceNs, "retire fence");
+  ++counters().retires;
   sim_->world().fence(thread());
+}
+
+void SimMemory::device_retire(PoolOffset off, u64 bytes) noexcept {
+  if (bytes == 0) return;
+  for (u64 at = 0; at < bytes; at += kLineBytes) {
+    sim_->step(kStoreNs, "device retire", (off + at).raw());
+    ++counters().lines_device_retired;
+    sim_->world().flush(thread(), off + at);
+  }
+  sim_->step(kFenceNs, "device retire fence");
+  sim_->world().fence(thread());
+  sim_->step(kRoundTripNs, "read back", off.raw());
+  sim_->world().read_back(thread(), off);
+  ++counters().device_retires;
+}
+
+void SimMemory::device_acquire(PoolOffset off, u64 bytes) noexcept {
+  sim_->step(kFenceNs, "device acquire");
+  sim_->world().fence(thread());
+  for (u64 at = 0; at < bytes; at += kLineBytes) {
+    sim_->step(kStoreNs, "device flush", (off + at).raw());
+    ++counters().lines_device_acquired;
+    sim_->world().flush(thread(), off + at);
+  }
+  sim_->step(kRoundTripNs, "device acquire fence");
+  sim_->world().fence(thread());
+  ++counters().device_acquires;
 }
 
 void SimMemory::stream_lines(PoolOffset off, const void *src, u64 n, CheckLanes *lanes,
@@ -194,11 +224,13 @@ bool SimMemory::fetch_lines(void *dst, PoolOffset off, u64 n, PoolOffset ahead, 
 
 void SimMemory::flush_lines(PoolOffset off, u64 n) noexcept {
   sim_->step(kStoreNs, "flush lines", off.raw(), n);
+  counters().lines_flushed += n;
   for (u64 i = 0; i < n; ++i) sim_->world().flush(thread(), off + i * kLineBytes);
 }
 
 void SimMemory::fence() noexcept {
   sim_->step(kRoundTripNs, "fence");
+  ++counters().fences;
   sim_->world().fence(thread());
 }
 

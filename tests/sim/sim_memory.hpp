@@ -33,6 +33,8 @@ public:
   void prefetch_far(PoolOffset off) noexcept { prefetch(off); }
   void acquire(PoolOffset off, u64 bytes) noexcept;
   void retire(PoolOffset off, u64 bytes) noexcept;
+  void device_retire(PoolOffset off, u64 bytes) noexcept;
+  void device_acquire(PoolOffset off, u64 bytes) noexcept;
 
   void stream_lines(PoolOffset off, const void *src, u64 n, CheckLanes *lanes,
                     u64 first_line) noexcept;

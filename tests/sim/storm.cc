@@ -703,6 +703,32 @@ void control_storm(Sim &sim) {
   rig.run(kBound, kStepsMax);
 }
 
+// Devices write and read payloads: their processes are killed and stopped meanwhile, and their root
+// ports leave what they write in a cache.
+void device_agents_storm(Sim &sim) {
+  run_storm(sim, {.rig = {.members_per_host = 5,
+                          .extents = 2,
+                          .block_bytes = 1 << 20,
+                          .lease_ms = 10,
+                          .grace_us = 300,
+                          .keys = 8,
+                          .falls = 6,
+                          .device_permille = 700,
+                          .put = 60,
+                          .get = 35,
+                          .remove = 5,
+                          .pin = 3,
+                          .pending = 0,
+                          .idle = 5},
+                  .members = 4,
+                  .ops = 24,
+                  .standbys = 1,
+                  .kill_members = true,
+                  .pause_members = true,
+                  .kill_owner = true,
+                  .strikes = 3});
+}
+
 // A full store whose owners change: publications in doubt meet evictions and removals.
 void doubt_storm(Sim &sim) {
   run_storm(sim, {.rig = {.extents = 2, .grace_us = 500, .keys = 30,
@@ -747,6 +773,8 @@ constexpr Scenario kStorms[] = {
     {"device", "a device is lost, with payload or with areas of owners too", device_storm, 4},
     {"device-store", "the same, blocks go through store::put and get", device_store_storm, 1},
     {"control", "lines and rings of members move to another device", control_storm, 3},
+    {"devices", "devices write and read payloads, their processes die or stop",
+     device_agents_storm, 3},
     {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
 };
 

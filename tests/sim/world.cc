@@ -153,12 +153,16 @@ bool World::fetch(u32 host, LineRef ref) {
   page.data[ref.index] = ref.page->data[ref.index];
   page.present |= bit(ref.index);
   page.dirty &= ~bit(ref.index);
+  remember(h, ref);
+  return true;
+}
+
+void World::remember(Host &h, LineRef ref) {
   if (h.recent.size() < kRecentMax) {
     h.recent.push_back(ref);
   } else {
     h.recent[h.recent_next++ % kRecentMax] = ref;
   }
-  return true;
 }
 
 bool World::load_line(u32 thread, PoolOffset off, Line &line) {
@@ -385,6 +389,49 @@ void World::store_half_word(u32 thread, PoolOffset off, u32 value) {
   ++changes_;
   make_dirty(host, ref);
   note(ref);
+}
+
+// A device's writes are ordered behind nothing that a thread of the host does; they are fenced by
+// nobody, and due when any store that left its core is.
+void World::device_store(u32 host, PoolOffset off, const Line &line, bool allocates) {
+  ++steps_;
+  ++changes_;
+  const LineRef ref = line_ref(off);
+  Host &h = hosts_[host];
+  note(ref);
+  if (allocates) {
+    HostPage &page = host_page(*ref.page, host);
+    page.data[ref.index] = line;
+    page.present |= bit(ref.index);
+    make_dirty(host, ref);
+    remember(h, ref);
+    return;
+  }
+  drop(host, ~u32{0}, ref);
+  while (h.in_flight.size() >= kInFlightMax) land_random(host);
+  ref.page->in_flight[host] |= bit(ref.index);
+  h.in_flight.push_back({ref, 0xff, ~u32{0}, now_ + options_.delta_ns, line});
+  h.next_due = std::min(h.next_due, now_ + options_.delta_ns);
+}
+
+bool World::device_load(u32 host, PoolOffset off, Line &line) {
+  ++steps_;
+  const LineRef ref = line_ref(off);
+  note(ref);
+  if (cached(host, ref)) {
+    line = ref.page->cache[host]->data[ref.index];
+    return true;
+  }
+  if (ref.page->in_flight[host] & bit(ref.index)) land_line(host, ref);
+  if (!hosts_[host].link_up || devices_[ref.page->device].lost) return false;
+  if (ref.page->poison & bit(ref.index)) return false;
+  line = ref.page->data[ref.index];
+  return true;
+}
+
+void World::kernel_flush(u32 host, PoolOffset off) {
+  ++steps_;
+  drop(host, ~u32{0}, line_ref(off));
 }
 
 void World::flush(u32 thread, PoolOffset off) {

@@ -62,6 +62,14 @@ public:
   void read_back(u32 thread, PoolOffset off);                 // drain_strict's load of one device
   void prefetch(u32 thread, PoolOffset off);
 
+  // Whole lines of a device of that host, behind a root port. A write takes the line out of the
+  // cache and is on its way to the medium, or, where the port allocates, stays in the cache as a
+  // dirty line, until something drives it out. A read hits whatever the cache holds.
+  void device_store(u32 host, PoolOffset off, const Line &line, bool allocates);
+  bool device_load(u32 host, PoolOffset off, Line &line);
+  // Drives a line out of that host's cache, as a kernel thread does: within delta it is there.
+  void kernel_flush(u32 host, PoolOffset off);
+
   // Spontaneous steps; the scheduler calls this at each verb.
   void nature();
   // Time passed: what is overdue lands.
@@ -144,6 +152,7 @@ private:
   Page *page_of(u32 device, u64 page);
   HostPage &host_page(Page &page, u32 host);
   bool fetch(u32 host, LineRef ref);
+  void remember(Host &host, LineRef ref);
   bool cached(u32 host, LineRef ref) const;
   void drop(u32 host, u32 thread, LineRef ref);
   void absorb(u32 host, const Store &store);

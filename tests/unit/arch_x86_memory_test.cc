@@ -119,6 +119,11 @@ Test(arch_x86_memory, counters_are_exact_over_threads_that_ended) {
       cr_assert(m.fetch_lines(local.data(), PoolOffset(0, 0), 3, kNoOffset, nullptr, 0));
       cr_assert(m.fetch_bytes(local.data(), PoolOffset(0, 60), 8));
       m.retire(PoolOffset(0, 0), 129);
+      m.device_retire(PoolOffset(0, 32), 64 + 33);  // lines 0, 1 and 2
+      m.device_acquire(PoolOffset(0, 64), 65);
+      m.flush_lines(PoolOffset(0, 0), 5);
+      m.fence();
+      m.drain();
       const PoolOffset last(0, 64);
       m.drain_strict(&last, 1);
       ++m.counters().message_pairs;
@@ -131,10 +136,21 @@ Test(arch_x86_memory, counters_are_exact_over_threads_that_ended) {
   const Counters c = mem.total_counters();
   cr_assert_eq(c.lines_acquired, 17u * 4);
   cr_assert_eq(c.round_trips, 17u);
-  cr_assert_eq(c.lines_published, 17u * 3);
+  cr_assert_eq(c.lines_published, 17u);
+  cr_assert_eq(c.words_published, 17u);
+  cr_assert_eq(c.doorbells, 17u);
+  cr_assert_eq(c.polls, 17u);
   cr_assert_eq(c.lines_streamed, 17u * 4);
   cr_assert_eq(c.lines_fetched, 17u * (3 + 2));
   cr_assert_eq(c.lines_retired, 17u * 3);
+  cr_assert_eq(c.retires, 17u);
+  cr_assert_eq(c.lines_device_retired, 17u * 3);
+  cr_assert_eq(c.device_retires, 17u);
+  cr_assert_eq(c.lines_device_acquired, 17u * 2);
+  cr_assert_eq(c.device_acquires, 17u);
+  cr_assert_eq(c.lines_flushed, 17u * 5);
+  cr_assert_eq(c.fences, 17u);
+  cr_assert_eq(c.drains, 17u);
   cr_assert_eq(c.drains_strict, 17u);
   cr_assert_eq(c.message_pairs, 17u);
   cr_assert_eq(c.poison_hits, 0u);

@@ -43,6 +43,7 @@ Json line_counts(const kvpool_stats &before, const kvpool_stats &after, u64 call
   ret["round_trips_per_call"] = each(before.round_trips, after.round_trips);
   ret["lines_acquired_per_call"] = each(before.lines_acquired, after.lines_acquired);
   ret["lines_published_per_call"] = each(before.lines_published, after.lines_published);
+  ret["words_published_per_call"] = each(before.words_published, after.words_published);
   ret["lines_streamed_per_call"] = each(before.lines_streamed, after.lines_streamed);
   ret["lines_fetched_per_call"] = each(before.lines_fetched, after.lines_fetched);
   return ret;

@@ -97,6 +97,7 @@ private:
     counts_ = Json();
     counts_["client_lines_acquired_per_call"] = each(before.lines_acquired, now.lines_acquired);
     counts_["client_lines_published_per_call"] = each(before.lines_published, now.lines_published);
+    counts_["client_words_published_per_call"] = each(before.words_published, now.words_published);
   }
 
   const Effort effort_;

@@ -848,7 +848,7 @@ struct kvpool_stats {
   uint64_t doubts;                /* publications whose answer could not be accepted in time */
   uint64_t rejoins;
   uint64_t lines_acquired;
-  uint64_t lines_published;
+  uint64_t lines_published;       /* whole lines; words_published has the others */
   uint64_t lines_streamed;
   uint64_t lines_fetched;
   uint64_t lines_retired;
@@ -863,6 +863,18 @@ struct kvpool_stats {
   uint64_t owner_takeovers;
   uint64_t bulk_waits; /* copies that waited for others, see kvpool_open_opts.bulk_bytes */
   uint64_t bulk_bytes_most;       /* bytes of blocks that were on their way at once */
+  uint64_t words_published;       /* this and the rest: of what crossed the fabric, as lines_* */
+  uint64_t doorbells;
+  uint64_t lines_flushed;         /* of payload, in front of a window of fetched lines */
+  uint64_t retires;               /* calls that retired lines_retired */
+  uint64_t lines_device_retired;  /* after a device wrote them */
+  uint64_t device_retires;        /* calls */
+  uint64_t lines_device_acquired; /* before a device reads them */
+  uint64_t device_acquires;       /* calls */
+  uint64_t polls;                 /* waves of one that waits for an answer */
+  uint64_t drains;
+  uint64_t drains_strict;
+  uint64_t fences;
 };
 
 /*

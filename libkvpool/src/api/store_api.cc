@@ -179,6 +179,18 @@ int kvpool_stats_read(kvpool_ctx *ctx, kvpool_stats *ret_stats) {
     s.message_pairs = lines.message_pairs;
     s.data_waves = lines.data_waves;
     s.poison_hits = lines.poison_hits;
+    s.words_published = lines.words_published;
+    s.doorbells = lines.doorbells;
+    s.lines_flushed = lines.lines_flushed;
+    s.retires = lines.retires;
+    s.lines_device_retired = lines.lines_device_retired;
+    s.device_retires = lines.device_retires;
+    s.lines_device_acquired = lines.lines_device_acquired;
+    s.device_acquires = lines.device_acquires;
+    s.polls = lines.polls;
+    s.drains = lines.drains;
+    s.drains_strict = lines.drains_strict;
+    s.fences = lines.fences;
     store::Context::OwnerNumbers owner;
     if (context.owner_numbers(owner)) {
       s.capacity_free_bytes = owner.free_bytes;

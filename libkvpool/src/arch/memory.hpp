@@ -18,16 +18,39 @@ namespace kvpool {
 // a reader of statistics adds them up (relaxed loads of aligned words never tear).
 struct Counters {
   u64 lines_acquired = 0;   // flushed in order to be read afresh: control lines
-  u64 lines_published = 0;  // whole control lines and words written
+  u64 lines_published = 0;  // whole control lines written
+  u64 words_published = 0;  // single words of control lines written
+  u64 doorbells = 0;
   u64 lines_streamed = 0;   // payload lines written past the caches
   u64 lines_fetched = 0;    // payload lines flushed and read
+  u64 lines_flushed = 0;    // payload lines flushed by themselves, in front of a window
   u64 lines_retired = 0;    // written back and forgotten
+  u64 retires = 0;          // calls
+  u64 lines_device_retired = 0;  // after a device wrote them
+  u64 device_retires = 0;        // calls
+  u64 lines_device_acquired = 0;  // before a device reads them
+  u64 device_acquires = 0;        // calls
   u64 round_trips = 0;      // serial waves waited for (see wave)
+  u64 polls = 0;            // waves that whoever waits counts as one
   u64 message_pairs = 0;    // requests whose answer was waited for
   u64 data_waves = 0;       // payload reads, each one stream of overlapped lines
+  u64 drains = 0;
   u64 drains_strict = 0;
+  u64 fences = 0;           // between payload windows
   u64 poison_hits = 0;
 };
+
+// Each of them, for sums and differences.
+inline constexpr u64 Counters::*kCounters[] = {
+    &Counters::lines_acquired,        &Counters::lines_published, &Counters::words_published,
+    &Counters::doorbells,             &Counters::lines_streamed,  &Counters::lines_fetched,
+    &Counters::lines_flushed,         &Counters::lines_retired,   &Counters::retires,
+    &Counters::lines_device_retired,  &Counters::device_retires,
+    &Counters::lines_device_acquired, &Counters::device_acquires, &Counters::round_trips,
+    &Counters::polls,                 &Counters::message_pairs,   &Counters::data_waves,
+    &Counters::drains,                &Counters::drains_strict,   &Counters::fences,
+    &Counters::poison_hits};
+static_assert(sizeof kCounters / sizeof kCounters[0] == sizeof(Counters) / sizeof(u64));
 
 template <class M>
 concept PoolMemory = requires(M m, const M cm, PoolOffset off, const PoolOffset *offs, Line &line,
@@ -57,6 +80,13 @@ concept PoolMemory = requires(M m, const M cm, PoolOffset off, const PoolOffset 
   { m.prefetch_far(off) } noexcept -> std::same_as<void>;
   { m.acquire(off, n) } noexcept -> std::same_as<void>;  // a wave over [off, off + n)
   { m.retire(off, n) } noexcept -> std::same_as<void>;   // write back and forget [off, off + n)
+
+  // Devices of this host (GPU, DMA engine), whose root port may let their writes stay in this
+  // host's cache, and their reads hit what it holds. The range lies on one pool device.
+  // What a device wrote there is on the medium. The caller has waited until the device was done.
+  { m.device_retire(off, n) } noexcept -> std::same_as<void>;
+  // What a device reads there from now on comes from the medium. The caller starts it afterwards.
+  { m.device_acquire(off, n) } noexcept -> std::same_as<void>;
 
   // Payload: `n` whole lines. `lanes` may be null; else each line is added to the order-free
   // segment check with its index in the segment, starting at `first_line`. Local memory has any

@@ -151,16 +151,7 @@ namespace {
 void add_to(Counters &sum, const Counters &c) {
   // Each word is written by its thread alone; an aligned word read beside it never tears.
   const auto read = [](const u64 &word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); };
-  sum.lines_acquired += read(c.lines_acquired);
-  sum.lines_published += read(c.lines_published);
-  sum.lines_streamed += read(c.lines_streamed);
-  sum.lines_fetched += read(c.lines_fetched);
-  sum.lines_retired += read(c.lines_retired);
-  sum.round_trips += read(c.round_trips);
-  sum.message_pairs += read(c.message_pairs);
-  sum.data_waves += read(c.data_waves);
-  sum.drains_strict += read(c.drains_strict);
-  sum.poison_hits += read(c.poison_hits);
+  for (const auto counter : kCounters) sum.*counter += read(c.*counter);
 }
 
 // Without memory for its own, a thread counts here, beside others: inexact, but it goes on.
@@ -272,16 +263,7 @@ bool X86Memory::poisoned() noexcept {
 
 Counters X86Memory::total_counters() const noexcept {
   Counters total = x86::Threads::get().sum(slot_);
-  total.lines_acquired -= before_.lines_acquired;
-  total.lines_published -= before_.lines_published;
-  total.lines_streamed -= before_.lines_streamed;
-  total.lines_fetched -= before_.lines_fetched;
-  total.lines_retired -= before_.lines_retired;
-  total.round_trips -= before_.round_trips;
-  total.message_pairs -= before_.message_pairs;
-  total.data_waves -= before_.data_waves;
-  total.drains_strict -= before_.drains_strict;
-  total.poison_hits -= before_.poison_hits;
+  for (const auto counter : kCounters) total.*counter -= before_.*counter;
   return total;
 }
 

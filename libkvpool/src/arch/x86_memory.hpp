@@ -145,19 +145,22 @@ public:
     if (!store_line(at(off), line)) poisoned();
   }
   void publish_word(PoolOffset off, u64 word) noexcept {
-    ++counters().lines_published;
+    ++counters().words_published;
     if (!x86::stream_word(at(off), word)) poisoned();
   }
   // Not ordered against later stores: drain() follows where that matters.
   void ring_doorbell(PoolOffset off, u32 value) noexcept {
-    ++counters().lines_published;
+    ++counters().doorbells;
     std::byte *p = at(off);
     if (!x86::store_u32(p, value)) poisoned();
     flush_insn(p);
   }
 
   // ---- order ----
-  void drain() noexcept { x86::sfence(); }
+  void drain() noexcept {
+    x86::sfence();
+    ++counters().drains;
+  }
   void drain_strict(const PoolOffset *offs, u64 n) noexcept {
     ++counters().drains_strict;
     x86::sfence();
@@ -166,7 +169,10 @@ public:
     u64 word;
     for (u64 i = 0; i < n; ++i) (void)load_word(whole_word(offs[i]), word);
   }
-  void fence() noexcept { x86::mfence(); }
+  void fence() noexcept {
+    x86::mfence();
+    ++counters().fences;
+  }
 
   // ---- acquire ----
   void begin_wave() noexcept { x86::mfence(); }
@@ -197,7 +203,10 @@ public:
     ++counters().round_trips;
     x86::mfence();
   }
-  void end_poll() noexcept { x86::mfence(); }
+  void end_poll() noexcept {
+    x86::mfence();
+    ++counters().polls;
+  }
   void prefetch(PoolOffset off) noexcept { x86::prefetch(at(off)); }
   void prefetch_far(PoolOffset off) noexcept { x86::prefetch_far(at(off)); }
   void acquire(PoolOffset off, u64 bytes) noexcept {
@@ -206,11 +215,27 @@ public:
     end_wave();
   }
   void retire(PoolOffset off, u64 bytes) noexcept {
-    for_lines(off, bytes, [this](PoolOffset line) {
-      ++counters().lines_retired;
-      flush_insn(at(line));
-    });
+    counters().lines_retired += flush_range(off, bytes);
     x86::mfence();
+    ++counters().retires;
+  }
+
+  // ---- devices ----
+  // A flush drives out what an allocating port left in the cache, the fence waits for it; the load
+  // comes back from the memory device behind what this host had sent there (as in drain_strict).
+  void device_retire(PoolOffset off, u64 bytes) noexcept {
+    if (bytes == 0) return;
+    counters().lines_device_retired += flush_range(off, bytes);
+    x86::mfence();
+    u64 word;
+    (void)load_word(whole_word(off + (bytes - 1)), word);
+    ++counters().device_retires;
+  }
+  void device_acquire(PoolOffset off, u64 bytes) noexcept {
+    x86::mfence();
+    counters().lines_device_acquired += flush_range(off, bytes);
+    x86::mfence();
+    ++counters().device_acquires;
   }
 
   // ---- payload ----
@@ -236,6 +261,7 @@ public:
     return ops_->fetch_bytes(static_cast<std::byte *>(to), at(off), bytes) || poisoned();
   }
   void flush_lines(PoolOffset off, u64 n) noexcept {
+    counters().lines_flushed += n;
     const std::byte *p = at(off);
     for (u64 i = 0; i < n; ++i) flush_insn(p + i * kLineBytes);
   }
@@ -279,6 +305,15 @@ private:
     const u64 first = off.byte() / kLineBytes;
     const u64 end = (off.byte() + bytes + kLineBytes - 1) / kLineBytes;
     for (u64 i = first; i < end; ++i) f(PoolOffset(off.device(), i * kLineBytes));
+  }
+  // Nothing is counted in between: a store waits for the flushes in front of it.
+  u64 flush_range(PoolOffset off, u64 bytes) noexcept {
+    u64 lines = 0;
+    for_lines(off, bytes, [&](PoolOffset line) {
+      flush_insn(at(line));
+      ++lines;
+    });
+    return lines;
   }
   void flush_insn(const std::byte *p) const noexcept {
     if (choice_.flush == FlushInsn::kClflushopt) [[likely]] {

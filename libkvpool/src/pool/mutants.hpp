@@ -101,6 +101,11 @@ enum class Mutant : u16 {
   kReportGoesOnElsewhere,     // proto 8: a report to another owner begins anew
   kAbortAtOnce,               // proto 8: an aborted block waits for those who write it
   kClosedShardWritten,        // proto 8: nobody begins to write what was aborted
+  kDeviceNotRetired,          // proto 4: a device's writes are on the medium before publication
+  kDeviceUnawaited,           // proto 9: a payload is published when its device is done
+  kDeviceNotAcquired,         // proto 4: what a device reads comes from the medium
+  kDeviceOutlivesLock,        // proto 6: QUIET: no device of the dead can write any more
+  kDeadLinesKept,             // proto 6: QUIET: nothing of it lies in its host's cache
   kCount,
 };
 
