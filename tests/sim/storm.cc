@@ -702,8 +702,8 @@ constexpr Scenario kStorms[] = {
     {"device", "a device is lost, with payload or with areas of owners too", device_storm, 4},
     {"device-store", "the same, blocks go through store::put and get", device_store_storm, 1},
     {"devices", "devices write and read payloads, their processes die or stop",
-     device_agents_storm, 3},
-    {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
+     device_agents_storm, 2},
+    {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 3},
 };
 
 }  // namespace
