@@ -774,8 +774,8 @@ constexpr Scenario kStorms[] = {
     {"device-store", "the same, blocks go through store::put and get", device_store_storm, 1},
     {"control", "lines and rings of members move to another device", control_storm, 3},
     {"devices", "devices write and read payloads, their processes die or stop",
-     device_agents_storm, 3},
-    {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 5},
+     device_agents_storm, 2},
+    {"all-faults", "everybody may die, hosts lose power, two standbys", all_faults, 3},
 };
 
 }  // namespace
