@@ -155,6 +155,38 @@ std::string format_command(const std::string &address, Over over) {
                           : fmt::format("{} --size {}MiB", command, size / kMiB);
 }
 
+Json plan_json(const media::Layout &layout) {
+  const media::Geometry &geo = layout.geometry;
+  return {{"pool_bytes", geo.pool_bytes()},
+          {"pool_bytes_max", media::largest_pool_bytes(geo, layout.regions)},
+          {"index_entries", geo.index_groups * media::kGroupLines},
+          {"index_entries_max", geo.index_groups_max * media::kGroupLines},
+          {"data_bytes", layout.regions.payload_bytes()},
+          {"device_count", geo.device_count},
+          {"hosts", geo.host_count},
+          {"members_per_host", geo.members_per_host},
+          {"standbys", geo.standby_count},
+          {"width", geo.width},
+          {"namespaces_max", geo.namespaces_max()},
+          {"extent_bytes", geo.extent_bytes()},
+          {"min_block_bytes", geo.min_block_bytes},
+          {"lease_ms", geo.lease_ms},
+          {"grace_us", geo.grace_us}};
+}
+
+std::string plan_text(const media::Layout &layout) {
+  const media::Geometry &geo = layout.geometry;
+  return fmt::format(
+      "{} for blocks of {} on {} device(s)\n"
+      "room for {} hosts of {} members, {} standby slots, {} namespaces; smallest block {}\n"
+      "index of {} entries, may become {}; may grow to {}\n",
+      bytes_text(layout.regions.payload_bytes()), bytes_text(geo.pool_bytes()), geo.device_count,
+      geo.host_count, geo.members_per_host, geo.standby_count, geo.namespaces_max(),
+      bytes_text(geo.min_block_bytes), count_text(geo.index_groups * media::kGroupLines),
+      count_text(geo.index_groups_max * media::kGroupLines),
+      bytes_text(media::largest_pool_bytes(geo, layout.regions)));
+}
+
 int exit_code_of_open(int error, const std::string &why) {
   switch (error) {
     case -ERANGE:  // a host id, or another number of the address, that this store does not have

@@ -151,6 +151,10 @@ bool has_grown(const backend::Backend &backend);
 enum class Over : u8 { kNothing, kOther, kDamaged };  // nothing, as far as is known
 std::string format_command(const std::string &address, Over over);
 
+// What a store would be that is not there yet.
+Json plan_json(const media::Layout &layout);
+std::string plan_text(const media::Layout &layout);
+
 // The exit code for what opening a store gave: `why` tells a device that was cut from one that this
 // process cannot map.
 int exit_code_of_open(int error, const std::string &why);

@@ -657,8 +657,36 @@ class Failures(Case):
         self.bad("stat", store, code=4)
         at.hear(self.bad("serve", store, "--seconds", "1", code=4))
         at.do("repair", store, code=4)
-        at.do("format", store)
+        at.do("repair", store)
         self.clean(store)
+        self.bad("get", "a", "--pool", store, code=3)
+
+    def test_new_life_over_living_members(self):
+        """As a forced format: refused unless forced, and those who live there are told."""
+        store = self.quick()
+        owner = self.serve(store)
+        member = Member(self, store)
+        self.assertEqual(member.say("put", "a")[1], 1)
+        self.kill(owner)
+        for copy in (0, 8192):
+            for slot in (8, 9):
+                flip(self.folder / "pool", copy + slot * 64 + 5)
+        self.assertIn("claim-unreadable", self.good("check", store, code=4).out)
+        for words in ((), ("--yes",)):
+            self.bad("repair", store, "--new-life", *words, code=1, says="processes have this store open")
+        self.good("repair", store, "--new-life", "--yes", "--force")
+        self.serve(store)
+
+        def told():
+            _, result, text = member.say("put", "b")
+            self.assertLess(result, 0)
+            return "the store was formatted anew" in text
+        self.until(told)
+        self.kill(member.child)
+        self.put(store, "b")
+        self.good("get", "b", "--pool", store)
+        self.bad("get", "a", "--pool", store, code=3)
+        self.assertEqual(self.json("info", store)["data"]["lease_ms"], int(LEASE * 1000))
 
     # ---- space ----
 
