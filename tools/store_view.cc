@@ -406,9 +406,15 @@ void StoreView::for_each_entry(const std::function<bool(const EntryView &)> &vis
 IndexCounts StoreView::count_index() {
   IndexCounts counts;
   counts.by_ns.resize(geometry_.namespace_lines);
+  counts.used_extents.resize(regions_.extents_in_use());
   u64 readable = 0;
   for_each_entry([&](const EntryView &view) {
     ++readable;
+    const u64 extent = regions_.extent_of(view.entry.locator() * media::kLocatorUnit);
+    if (view.entry.entry_state() != media::EntryState::kEmpty &&
+        extent < counts.used_extents.size()) {
+      counts.used_extents[extent] = true;
+    }
     switch (view.entry.entry_state()) {
       case media::EntryState::kEmpty:
         ++counts.empty;
@@ -439,11 +445,12 @@ IndexCounts StoreView::count_index() {
   return counts;
 }
 
-ExtentCounts StoreView::count_extents() {
+ExtentCounts StoreView::count_extents(const IndexCounts &index) {
   ExtentCounts counts;
   counts.by_member.resize(256);
   if (epoch_ == 0) return counts;
   const u32 extents = regions_.extents_in_use();
+  u64 run = 0;
   memory_->acquire(geometry_.map_line(area_, 0), (u64{extents} * 8 + 63) / 64 * 64);
   for (u32 extent = 0; extent < extents; ++extent) {
     const PoolOffset at = geometry_.map_word(area_, extent);
@@ -451,8 +458,15 @@ ExtentCounts StoreView::count_extents() {
     media::MapRecord record{};
     if (!memory_->load_word(at, word) || !sealer_.unpack_map(word, at, epoch_, record)) {
       ++counts.unreadable;
+      run = 0;
       continue;
     }
+    const bool free = record.holder == media::kHolderOwner && !index.used_extents[extent] &&
+                      (record.flags & media::kMapRunTail) == 0;
+    const u32 region = regions_.region_of(extent);
+    if (!free || extent == regions_.region[region].first_extent) run = 0;
+    run += free;
+    counts.largest_free_run = std::max(counts.largest_free_run, run);
     if (record.holder == media::kHolderOwner) {
       ++counts.owner;
     } else if (record.holder == media::kHolderFormer) {
