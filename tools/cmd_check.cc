@@ -274,8 +274,8 @@ std::string way_on(const std::string &address, const ListSink &found) {
   if (!found.superblock.empty()) return unusable_hint(address, found.superblock);
   switch (found.remedy) {
     case media::Remedy::kFormat:
-      return "nothing has a second copy of it: " + format_command(address, Over::kOther) +
-             " makes a new store, and its blocks are lost";
+      return "nothing has a second copy of it: kvpool repair " + address +
+             " --new-life starts the store anew with its options, and its blocks are lost";
     case media::Remedy::kRepair:
       return "kvpool repair " + address + " mends it, while nobody is attached" +
              (found.serve ? "; the rest is mended by the next owner: kvpool serve " + address : "");

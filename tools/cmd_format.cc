@@ -174,41 +174,18 @@ void dry_run(const Args &args, const std::string &address, kvpool_format_opts op
   const media::Layout layout = planned(address, opts);
   const media::Geometry &geo = layout.geometry;
   refuse_without_room(address, geo, there);
-  const u64 largest = media::largest_pool_bytes(geo, layout.regions);
-  const u64 entries = geo.index_groups * media::kGroupLines;
-  const u64 entries_max = geo.index_groups_max * media::kGroupLines;
   if (args.json()) {
     Json data;
     data["address"] = address;
     data["replaced"] = there;
     data["dry_run"] = true;
-    data["plan"] = {{"pool_bytes", geo.pool_bytes()},
-                    {"pool_bytes_max", largest},
-                    {"index_entries", entries},
-                    {"index_entries_max", entries_max},
-                    {"data_bytes", layout.regions.payload_bytes()},
-                    {"device_count", geo.device_count},
-                    {"hosts", geo.host_count},
-                    {"members_per_host", geo.members_per_host},
-                    {"standbys", geo.standby_count},
-                    {"width", geo.width},
-                    {"namespaces_max", geo.namespaces_max()},
-                    {"extent_bytes", geo.extent_bytes()},
-                    {"min_block_bytes", geo.min_block_bytes},
-                    {"lease_ms", geo.lease_ms},
-                    {"grace_us", geo.grace_us}};
+    data["plan"] = plan_json(layout);
     print_json("format", std::move(data));
     return;
   }
-  print_text(fmt::format(
-      "{}: would be {}, {} for blocks of {} on {} device(s)\n"
-      "room for {} hosts of {} members, {} standby slots, {} namespaces; smallest block {}\n"
-      "index of {} entries, may become {}; may grow to {}\n",
-      address, there ? "formatted over an existing store" : "formatted",
-      bytes_text(layout.regions.payload_bytes()), bytes_text(geo.pool_bytes()), geo.device_count,
-      geo.host_count, geo.members_per_host, geo.standby_count, geo.namespaces_max(),
-      bytes_text(geo.min_block_bytes), count_text(entries), count_text(entries_max),
-      bytes_text(largest)));
+  print_text(fmt::format("{}: would be {}, {}", address,
+                         there ? "formatted over an existing store" : "formatted",
+                         plan_text(layout)));
 }
 
 // The address and an option may both name a size; they must not contradict each other.

@@ -10,6 +10,7 @@
 #include "client.hpp"
 #include "commands.hpp"
 #include "media/verifier.hpp"
+#include "new_life.hpp"
 #include "replay/corrupt.hpp"
 #include "say.hpp"
 #include "store_view.hpp"
@@ -147,6 +148,8 @@ void take_locks(backend::Backend &pool, const media::Geometry &geo, const std::s
 
 int cmd_repair(const Args &args) {
   const std::string address = store_address(args, "ADDRESS");
+  if (args.has("--new-life")) return start_new_life(args, address);
+  if (args.has("--force")) fail(kExitUsage, "--force", "needs --new-life as well");
   const bool dry = args.has("--dry-run");
   OpenPool pool =
       open_pool(address, dry ? backend::OpenMode::kReadOnly : backend::OpenMode::kReadWrite);
@@ -188,6 +191,7 @@ int cmd_repair(const Args &args) {
     data["mended"] = done;
     data["beyond_repair"] = beyond;
     data["left"] = left.list;
+    data["new_life"] = nullptr;
     print_json("repair", std::move(data));
   } else {
     for (const Json &one : done) {
@@ -207,7 +211,7 @@ int cmd_repair(const Args &args) {
     fail(kExitDamaged, address, "damage is left that has no second copy",
          serves ? "kvpool serve " + address +
                       ": the next owner mends it, or drops what it cannot read"
-                : format_command(address, Over::kOther) + " makes a new store");
+                : "kvpool repair " + address + " --new-life says what a new store would lose");
   }
   if (mends.empty()) {
     fail(kExitNothing, address, "there is nothing to mend",

@@ -48,7 +48,7 @@ std::vector<bool> moved(StoreView &view, const std::vector<MemberView> &before) 
 Json stat_of(StoreView &view) {
   view.refresh();
   const IndexCounts index = view.count_index();
-  const ExtentCounts extents = view.count_extents();
+  const ExtentCounts extents = view.count_extents(index);
   Json stat;
   stat["address"] = view.address();
   stat["uuid"] = uuid_text(view.geometry().uuid);
@@ -90,7 +90,8 @@ Json stat_of(StoreView &view) {
                    {"extents_former", extents.former},
                    {"extents_tainted", extents.tainted},
                    {"extents_unreadable", extents.unreadable},
-                   {"extents_retired", view.regions().retired}};
+                   {"extents_retired", view.regions().retired},
+                   {"largest_free_run_bytes", extents.largest_free_run * extent_bytes}};
   stat["namespaces"] = Json::array();
   for (const NsView &ns : view.namespaces()) {
     const bool known = ns.id < index.by_ns.size();
@@ -135,10 +136,11 @@ std::string stat_text(const Json &stat) {
                       number(blocks["hidden"]), number(blocks["unreadable"]));
   text +=
       fmt::format("extents: {} owner, {} members, {} former life, {} tainted, {} unreadable, {} "
-                  "retired\n\n",
+                  "retired; {} free in one run\n\n",
                   number(space["extents_owner"]), number(space["extents_members"]),
                   number(space["extents_former"]), number(space["extents_tainted"]),
-                  number(space["extents_unreadable"]), number(space["extents_retired"]));
+                  number(space["extents_unreadable"]), number(space["extents_retired"]),
+                  bytes_text(number(space["largest_free_run_bytes"])));
   if (number(stat["control_device"]) != 0) {  // one was lost at some time
     text.pop_back();
     text += fmt::format("members' lines on device {}\n\n", number(stat["control_device"]));

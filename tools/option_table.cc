@@ -99,7 +99,11 @@ constexpr OptionSpec kCheck[] = {
 
 constexpr OptionSpec kRepair[] = {
     kStore,
+    {"--new-life", Kind::kFlag, "", "",
+     "Where nothing else mends the damage: say what a new store in its place, with the same sizes "
+     "and options, would lose; with --yes make it."},
     {"--yes", Kind::kFlag, "", "", "Repair without asking."},
+    {"--force", Kind::kFlag, "", "", "With --new-life: also over a store that is in use."},
     kDryRun,
     kJson,
 };
@@ -307,7 +311,7 @@ constexpr CommandSpec kCommands[] = {
      "Restores a damaged copy of the superblock and of claims from the other copy, and clears "
      "damaged "
      "lines of hosts, reapers and notices. Nobody may be attached. What cannot be mended is named, "
-     "with the way on.",
+     "with the way on; --new-life starts the store anew where nothing else helps.",
      kRepair, cmd_repair},
     {"host", "give up a host that is lost for ever",
      "Says that no process of the host will ever store again, so that the owner takes back what "

@@ -155,6 +155,38 @@ std::string format_command(const std::string &address, Over over) {
                           : fmt::format("{} --size {}MiB", command, size / kMiB);
 }
 
+Json plan_json(const media::Layout &layout) {
+  const media::Geometry &geo = layout.geometry;
+  return {{"pool_bytes", geo.pool_bytes()},
+          {"pool_bytes_max", media::largest_pool_bytes(geo, layout.regions)},
+          {"index_entries", geo.index_groups * media::kGroupLines},
+          {"index_entries_max", geo.index_groups_max * media::kGroupLines},
+          {"data_bytes", layout.regions.payload_bytes()},
+          {"device_count", geo.device_count},
+          {"hosts", geo.host_count},
+          {"members_per_host", geo.members_per_host},
+          {"standbys", geo.standby_count},
+          {"width", geo.width},
+          {"namespaces_max", geo.namespaces_max()},
+          {"extent_bytes", geo.extent_bytes()},
+          {"min_block_bytes", geo.min_block_bytes},
+          {"lease_ms", geo.lease_ms},
+          {"grace_us", geo.grace_us}};
+}
+
+std::string plan_text(const media::Layout &layout) {
+  const media::Geometry &geo = layout.geometry;
+  return fmt::format(
+      "{} for blocks of {} on {} device(s)\n"
+      "room for {} hosts of {} members, {} standby slots, {} namespaces; smallest block {}\n"
+      "index of {} entries, may become {}; may grow to {}\n",
+      bytes_text(layout.regions.payload_bytes()), bytes_text(geo.pool_bytes()), geo.device_count,
+      geo.host_count, geo.members_per_host, geo.standby_count, geo.namespaces_max(),
+      bytes_text(geo.min_block_bytes), count_text(geo.index_groups * media::kGroupLines),
+      count_text(geo.index_groups_max * media::kGroupLines),
+      bytes_text(media::largest_pool_bytes(geo, layout.regions)));
+}
+
 int exit_code_of_open(int error, const std::string &why) {
   switch (error) {
     case -ERANGE:  // a host id, or another number of the address, that this store does not have
@@ -378,9 +410,15 @@ void StoreView::for_each_entry(const std::function<bool(const EntryView &)> &vis
 IndexCounts StoreView::count_index() {
   IndexCounts counts;
   counts.by_ns.resize(geometry_.namespace_lines);
+  counts.used_extents.resize(regions_.extents_in_use());
   u64 readable = 0;
   for_each_entry([&](const EntryView &view) {
     ++readable;
+    const u64 extent = regions_.extent_of(view.entry.locator() * media::kLocatorUnit);
+    if (view.entry.entry_state() != media::EntryState::kEmpty &&
+        extent < counts.used_extents.size()) {
+      counts.used_extents[extent] = true;
+    }
     switch (view.entry.entry_state()) {
       case media::EntryState::kEmpty:
         ++counts.empty;
@@ -411,11 +449,12 @@ IndexCounts StoreView::count_index() {
   return counts;
 }
 
-ExtentCounts StoreView::count_extents() {
+ExtentCounts StoreView::count_extents(const IndexCounts &index) {
   ExtentCounts counts;
   counts.by_member.resize(256);
   if (epoch_ == 0) return counts;
   const u32 extents = regions_.extents_in_use();
+  u64 run = 0;
   memory_->acquire(geometry_.map_line(area_, 0), (u64{extents} * 8 + 63) / 64 * 64);
   for (u32 extent = 0; extent < extents; ++extent) {
     const PoolOffset at = geometry_.map_word(area_, extent);
@@ -423,8 +462,15 @@ ExtentCounts StoreView::count_extents() {
     media::MapRecord record{};
     if (!memory_->load_word(at, word) || !sealer_.unpack_map(word, at, epoch_, record)) {
       ++counts.unreadable;
+      run = 0;
       continue;
     }
+    const bool free = record.holder == media::kHolderOwner && !index.used_extents[extent] &&
+                      (record.flags & media::kMapRunTail) == 0;
+    const u32 region = regions_.region_of(extent);
+    if (!free || extent == regions_.region[region].first_extent) run = 0;
+    run += free;
+    counts.largest_free_run = std::max(counts.largest_free_run, run);
     if (record.holder == media::kHolderOwner) {
       ++counts.owner;
     } else if (record.holder == media::kHolderFormer) {

@@ -43,6 +43,7 @@ struct EntryView {
 struct IndexCounts {
   u64 published = 0, pending = 0, draining = 0, hidden = 0, empty = 0, unreadable = 0;
   u64 published_bytes = 0;
+  std::vector<bool> used_extents;  // where an entry's block is, in any state
   struct PerNs {
     u64 published = 0;
     u64 bytes = 0;
@@ -53,6 +54,7 @@ struct IndexCounts {
 // Sums over the extent map.
 struct ExtentCounts {
   u64 owner = 0, members = 0, former = 0, tainted = 0, unreadable = 0;
+  u64 largest_free_run = 0;  // of extents in one region that the owner holds and no block lies in
   std::vector<u64> by_member;  // held by each slot
 };
 
@@ -104,7 +106,7 @@ public:
   std::vector<MemberView> members();
   std::vector<NsView> namespaces();
   IndexCounts count_index();
-  ExtentCounts count_extents();
+  ExtentCounts count_extents(const IndexCounts &index);
   // Every entry whose line verifies; stops when `visit` says false.
   void for_each_entry(const std::function<bool(const EntryView &)> &visit);
   // Entries of the key's two groups that hold this key, in any state.
@@ -153,6 +155,10 @@ bool has_grown(const backend::Backend &backend);
 // where what stands there has none of its own, or has lost a part of it.
 enum class Over : u8 { kNothing, kOther, kDamaged };  // nothing, as far as is known
 std::string format_command(const std::string &address, Over over);
+
+// What a store would be that is not there yet.
+Json plan_json(const media::Layout &layout);
+std::string plan_text(const media::Layout &layout);
 
 // The exit code for what opening a store gave: `why` tells a device that was cut from one that this
 // process cannot map.

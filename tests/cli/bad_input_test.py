@@ -291,6 +291,56 @@ class Images(Case):
         self.bad("check", self.store, code=4)
         self.bad("repair", self.store, "--yes", code=4)
 
+    def test_new_life_keeps_the_options(self):
+        """Damage with no second copy: a new store in the place of the old one, with its options, once that was said."""
+        options = ("--lease-ms", "700", "--grace-us", "5000", "--hosts", "3", "--members", "5", "--standbys", "3",
+                   "--standby-hosts", "any,1,2", "--namespaces", "9", "--block-bytes", "100000", "--index-growth", "3",
+                   "--max-size", "96MiB")
+        store = f"file:{self.folder / 'one'},{self.folder / 'two'}"
+        for words in (self.store, ()), (store, ("--size", "64MiB", "--width", "1", *options)):
+            address, how = words
+            if how:
+                self.good("format", address, *how)
+                self.path = self.folder / "one"
+            for words in ("--new-life",), ("--new-life", "--yes"), ("--new-life", "--yes", "--force"):
+                self.bad("repair", address, *words, code=3, says="nothing that only a new life would mend")
+            self.bad("repair", address, "--force", code=2, says="--new-life")
+            self.good("put", "a", "--pool", address, "--embedded", data=b"1")
+            before = self.json("info", address)["data"]
+            flip(self.path, 8 * 64 + 5)
+            if how:
+                flip(self.folder / "two", 8 * 64 + 5)
+            else:
+                self.bad("repair", address, "--new-life", "--yes", code=3, says=f"kvpool repair {address}")
+                flip(self.path, 8192 + 8 * 64 + 5)
+            image = self.path.read_bytes()
+            for command in ("check", "repair"):
+                said = self.bad(command, address, code=4, says="--new-life").err
+                self.assertIn(f"kvpool repair {address} --new-life", said)
+            for last in ((), ("--yes", "--dry-run")):
+                said = self.good("repair", address, "--new-life", *last).out
+                self.assertIn("would start a new life", said)
+                self.assertIn("lost: all blocks", said)
+            self.assertFalse(self.json("repair", address, "--new-life")["data"]["new_life"]["started"])
+            self.assertEqual(self.path.read_bytes(), image, "a dry run must change nothing")
+            done = self.json("repair", address, "--new-life", "--yes")["data"]["new_life"]
+            self.assertTrue(done["started"])
+            after = self.json("info", address)["data"]
+            for name in ("uuid", "life", "nonce", "epoch", "owner_member"):
+                before.pop(name, None), after.pop(name, None)
+            self.assertEqual(after, before)
+            self.assertTrue(self.json("check", address)["data"]["clean"])
+            self.serve(address)
+            self.bad("get", "a", "--pool", address, code=3)
+            self.good("put", "a", "--pool", address, data=b"1")
+            self.good("get", "a", "--pool", address)
+
+    def test_new_life_needs_the_superblock(self):
+        flip(self.path, 20)
+        flip(self.path, 8192 + 20)
+        said = self.bad("repair", self.store, "--new-life", "--yes", code=4, says="no copy of the superblock").err
+        self.good(*re.search(r"kvpool (format [^;\n]*?--force)", said).group(1).split())
+
     def at(self, name):
         return int(self.json("check", self.store, "--decode", name, schema="check.line", code=None)["data"]["at"].split(":")[1])
 
@@ -352,7 +402,7 @@ class Images(Case):
         flip(self.path, 8 * 64 + 5)
         before = self.path.read_bytes()
         self.bad("put", "a", "--pool", self.store, "--embedded", code=1, says="does not know", data=b"1")
-        for words in (("--yes",), ("--dry-run",)):
+        for words in (("--yes",), ("--dry-run",), ("--new-life", "--yes", "--force")):
             self.bad("repair", self.store, *words, code=1, says="does not know")
         self.assertEqual(self.path.read_bytes(), before)
 

@@ -94,6 +94,23 @@ class Commands(Case):
         self.good("ns", "remove", "n", *model, "--yes")
         self.assertEqual(self.json("check", store)["data"]["findings"], [])
 
+    def test_stat_tells_the_longest_free_run(self):
+        store = self.make()
+        free = lambda: self.json("stat", store)["data"]["space"]  # noqa: E731
+        before = free()
+        self.assertEqual(before["largest_free_run_bytes"], before["data_bytes"])
+        self.good("put", "a", "--pool", store, "--embedded", data=b"1")
+        after = free()
+        self.assertEqual(after["largest_free_run_bytes"] % after["extent_bytes"], 0)
+        self.assertTrue(0 < after["largest_free_run_bytes"] < before["data_bytes"], after)
+        self.assertIn(" MiB free in one run", self.good("stat", store).out)
+        owner = self.serve(store)
+        self.good("put", "b", "--pool", store, data=bytes(after["largest_free_run_bytes"] // 2))
+        now = free()["largest_free_run_bytes"]
+        self.assertTrue(0 < now <= after["largest_free_run_bytes"] // 2, now)
+        owner.terminate()
+        owner.wait(timeout=20)
+
     def test_info_check_repair_on_a_clean_store(self):
         store = self.make()
         info = self.json("info", store)["data"]

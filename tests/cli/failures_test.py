@@ -338,6 +338,47 @@ class Failures(Case):
         self.good("get", "a", "--pool", store)
         self.clean(store)
 
+    @section("A host loses its link")
+    def test_link_lost(self, at):
+        store = self.quick("pool", "--hosts", "2", "--members", "8")
+        owner = Member(self, store, 0)  # serves as well, on host 0
+        self.assertEqual(owner.say("serve")[1], 1)
+        there = Member(self, f"{store}?host=1", 1)
+        standby = self.serve(f"{store}?host=1")
+        self.assertEqual(there.say("put", "mine")[1], 1)
+        ticket = there.reserve("never")
+        self.assertEqual(there.say("write", ticket)[1], 0)
+
+        # A host with members only.
+        self.assertGreater(there.say("cut")[1], 0)
+        for word in ("put", "get"):
+            _, result, text = there.say(word, "mine")
+            self.assertLess(result, 0, "bytes that cannot be read are no block, and no miss")
+            at.output += text + "\n"
+        self.put(store, "others")
+        for key in ("mine", "others"):
+            self.good("get", key, "--pool", store)
+        self.until(lambda: self.stat(store)["space"]["extents_tainted"] > 0)
+        self.assertEqual([m["state"] for m in self.members(store, "rank-1")], ["alive"], "its process is")
+        at.do("stat", store)
+        self.assertLess(there.say("put", "b")[1], 0)
+        self.assertEqual(there.say("mend")[1], 0)
+        self.until(lambda: there.say("put", "b")[1] in (0, 1))
+        self.assertLess(there.say("publish", ticket)[1], 0, "its reservations are gone")
+        self.assertEqual(there.say("get", "mine")[1], 1)
+
+        # The owner's.
+        self.assertGreater(owner.say("cut")[1], 0)
+        self.put(store, "c", timeout=20)
+        self.assertEqual([m["pid"] for m in self.stat(store)["members"] if m["owner"]], [standby.pid])
+        self.assertLess(owner.say("put", "d")[1], 0)
+        self.assertEqual(owner.say("mend")[1], 0)
+        self.until(lambda: owner.say("put", "d")[1] in (0, 1))
+        at.output += there.end()
+        for key in ("mine", "others", "b", "c", "d"):
+            self.good("get", key, "--pool", store)
+        at.do("check", store)
+
     def foreign_beat(self, path, step):
         """The line of host 0 as another machine would write it."""
         with open(path, "r+b") as file:
@@ -703,6 +744,53 @@ class Failures(Case):
             self.good("rm", "b", "--pool", store)
         self.clean(store)
 
+    @section("A line of the metadata, or of a block, cannot be read")
+    def test_poison(self, at):
+        store = self.quick()
+        member = Member(self, store)
+        self.assertEqual(member.say("serve")[1], 1)
+        self.assertEqual(member.say("put", "a")[1], 1)
+        image = (self.folder / "pool").read_bytes()
+        pages = [byte for byte in range(0, len(image), 4096) if image[byte:byte + 4096] == b"h" * 4096]
+        self.assertGreaterEqual(len(pages), 31)
+        keys = [f"k{i}" for i in range(24)]
+        for key in keys:
+            self.assertEqual(member.say("put", key)[1], 1)
+
+        # A line of a block.
+        self.assertEqual(member.say("cut", str(pages[7]), "4096")[1], 1)
+        _, result, text = member.say("get", "a")
+        self.assertLess(result, 0, "neither a block nor a miss")
+        at.output += text + "\n"
+        self.assertEqual({member.say("get", key)[1] for key in keys}, {1}, "others stay")
+        at.do("rm", store)
+        self.assertEqual(member.say("get", "a")[1], 0)
+        for key in ("a", *(f"new{i}" for i in range(24))):  # whoever gets its place puts the block elsewhere
+            self.assertEqual(member.say("put", key)[1], 1)
+            self.assertEqual(member.say("get", key)[1], 1)
+        self.assertEqual(member.say("mend")[1], 0)
+
+        # A page of entries, as the next owner finds it.
+        entries = {one["key"]: one["entry"] for one in self.json("ls", store)["data"]["blocks"]}
+        place = self.json("check", store, "--decode", f"entry:{min(entries.values())}", schema="check.line")["data"]["at"]
+        page = int(place.split(":")[1]) // 4096 * 4096
+        heir = Member(self, store, 1)
+        self.assertEqual(heir.say("cut", str(page), "4096")[1], 1)
+        self.kill(member.child)
+        self.assertEqual(heir.say("serve")[1], 1)
+        self.until(lambda: heir.say("put", "served")[1] == 1)  # it has taken over
+        found = [heir.say("get", key)[1] for key in ("a", *keys)]
+        self.assertEqual(set(found), {0, 1}, "those in the page are misses, others stay")
+        self.assertEqual(heir.say("mend")[1], 0)
+        self.assertEqual([heir.say("get", key)[1] for key in ("a", *keys)], found, "what was dropped stays so")
+        self.assertEqual(heir.say("put", "last")[1], 1)
+        heir.end()
+        at.serve(store)
+        self.assertEqual([run("get", key, "--pool", store).returncode for key in ("a", *keys)],
+                         [0 if one else 3 for one in found])
+        at.do("check", store)
+        self.clean(store)
+
     @section("Unreadable claim lines")
     def test_claims(self, at):
         store = self.make()
@@ -719,8 +807,36 @@ class Failures(Case):
         self.bad("stat", store, code=4)
         at.hear(self.bad("serve", store, "--seconds", "1", code=4))
         at.do("repair", store, code=4)
-        at.do("format", store)
+        at.do("repair", store)
         self.clean(store)
+        self.bad("get", "a", "--pool", store, code=3)
+
+    def test_new_life_over_living_members(self):
+        """As a forced format: refused unless forced, and those who live there are told."""
+        store = self.quick()
+        owner = self.serve(store)
+        member = Member(self, store)
+        self.assertEqual(member.say("put", "a")[1], 1)
+        self.kill(owner)
+        for copy in (0, 8192):
+            for slot in (8, 9):
+                flip(self.folder / "pool", copy + slot * 64 + 5)
+        self.assertIn("claim-unreadable", self.good("check", store, code=4).out)
+        for words in ((), ("--yes",)):
+            self.bad("repair", store, "--new-life", *words, code=1, says="processes have this store open")
+        self.good("repair", store, "--new-life", "--yes", "--force")
+        self.serve(store)
+
+        def told():
+            _, result, text = member.say("put", "b")
+            self.assertLess(result, 0)
+            return "the store was formatted anew" in text
+        self.until(told)
+        self.kill(member.child)
+        self.put(store, "b")
+        self.good("get", "b", "--pool", store)
+        self.bad("get", "a", "--pool", store, code=3)
+        self.assertEqual(self.json("info", store)["data"]["lease_ms"], int(LEASE * 1000))
 
     # ---- space ----
 

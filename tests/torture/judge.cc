@@ -24,8 +24,8 @@ std::uint64_t leaked_now(tools::StoreView &view, std::string &ret_what) {
     ret_what = view.why();
     return 1;
   }
-  const tools::ExtentCounts extents = view.count_extents();
   const tools::IndexCounts index = view.count_index();
+  const tools::ExtentCounts extents = view.count_extents(index);
   ret_what = fmt::format("{} extents of a former life, {} entries pending, {} draining, {} hidden",
                          extents.former, index.pending, index.draining, index.hidden);
   for (std::size_t slot = 0; slot < extents.by_member.size(); ++slot) {

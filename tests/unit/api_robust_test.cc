@@ -320,6 +320,11 @@ Test(api_robust, numbers_of_an_owner, .timeout = 60) {
   cr_assert_eq(kvpool_stats_read(owner, &stats), 0);
   cr_expect_eq(stats.capacity_entries, 6);
   cr_expect_gt(stats.capacity_free_bytes, 0);
+  const uint64_t extent = uint64_t{2} << 20;
+  cr_expect(stats.capacity_free_run_bytes >= extent &&
+                stats.capacity_free_run_bytes % extent == 0 &&
+                stats.capacity_free_run_bytes < stats.capacity_bytes,
+            "%lu", stats.capacity_free_run_bytes);
   kvpool_serve_stop(owner);
   server.join();
   cr_assert_eq(kvpool_stats_read(owner, &stats), 0);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <set>
 #include <vector>
 
@@ -171,6 +172,39 @@ Test(media_layout, nothing_overlaps) {
       return;
     }
     RC_ASSERT(layout_fault(layout) == "");
+  });
+  cr_expect(ok);
+}
+
+// A new life has the sizes and options of the one before, as far as they stand in the superblock.
+Test(media_layout, options_of_a_store_make_it_again) {
+  const bool ok = rc::check("planned again it is the same", []() {
+    FormatOptions options = random_options();
+    u64 bytes = 0;
+    for (u32 d = 0; d < options.device_count; ++d) bytes += options.device_bytes[d];
+    const bool largest = *rc::gen::arbitrary<bool>();
+    if (largest) options.max_bytes = bytes * *rc::gen::inRange<u64>(1, 65);
+    options.lease_ms = *rc::gen::inRange<u32>(10, 5000);
+    options.grace_us = *rc::gen::inRange<u32>(1, 5000);
+    options.delta_us = *rc::gen::inRange<u32>(1, 5000);
+    const u8 hosts[kMaxStandbys] = {0, kAnyHost, 0};
+    if (*rc::gen::arbitrary<bool>()) options.standby_host = hosts;
+    Layout first{}, again{};
+    std::string why;
+    const int err = plan_layout(options, first, &why);
+    if (err == -ENOSPC) return;
+    RC_ASSERT(err == 0);
+    RC_ASSERT(plan_layout(options_of(first.geometry), again, &why) == 0);
+    const auto same = [](const auto &one, const auto &two) {
+      return std::memcmp(&one, &two, sizeof one) == 0;
+    };
+    const Geometry &a = first.geometry, &b = again.geometry;
+    for (u32 d = 0; d < options.device_count; ++d) {
+      RC_ASSERT(same(make_identity(a, d, a.state), make_identity(b, d, b.state)));
+    }
+    RC_ASSERT(same(make_geometry_a(a), make_geometry_a(b)));
+    RC_ASSERT(same(make_geometry_b(a), make_geometry_b(b)));
+    RC_ASSERT(first.regions == again.regions);
   });
   cr_expect(ok);
 }

@@ -3,6 +3,8 @@
 // room that it needs, and gets it: pinned blocks, other members' grants and other runs included.
 // How: an owner and members as threads over one store in anonymous memory, with a grace far longer
 // than a member waits between two tries.
+#include <random>
+
 #include "pool_fixture.hpp"
 
 using namespace kvpool;
@@ -123,4 +125,36 @@ Test(pool_runs, members_with_different_lengths_all_get_theirs, .timeout = 60) {
   one.join();
   two.join();
   cr_assert_eq(failed, 0u);
+}
+
+// Shows: the metric is what could be granted: a run ends where an extent is held or out of use, at
+// the limit, and where its region does. Compared with the search itself over random holders.
+Test(pool_runs, longest_free_run_is_what_can_be_granted) {
+  media::RegionTable regions{};
+  regions.extent_stripes = 1;
+  u32 first = 0;
+  for (const u32 extents : {5u, 130u, 64u, 1u}) {
+    media::Region &region = regions.region[regions.count++];
+    region.first_extent = first;
+    region.extent_count = extents;
+    region.place_count = 1;
+    first += extents;
+  }
+  pool::SpaceMap space;
+  space.reset(regions);
+  cr_assert_eq(space.largest_free_run(), 130u);
+  std::mt19937 random(7);
+  media::MapRecord held = space.at(0).record;
+  held.holder = 3;
+  for (u32 step = 0; step < 400; ++step) {
+    const u32 extent = random() % first;
+    media::MapRecord record = space.at(extent).record;
+    record.holder = random() % 4 == 0 ? media::kHolderOwner : held.holder;
+    space.set_record(extent, record);
+    if (step % 8 == 0) space.set_out(random() % first, random() % 2);
+    if (step % 50 == 49) space.set_limit(first - random() % 100);
+    const u32 run = space.largest_free_run();
+    if (run > 0) cr_assert_neq(space.pick_free_run(run), pool::SpaceMap::kNone, "%u", step);
+    cr_assert_eq(space.pick_free_run(run + 1), pool::SpaceMap::kNone, "%u", step);
+  }
 }

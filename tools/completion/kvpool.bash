@@ -17,7 +17,7 @@ _kvpool() {
       esac
       words="--payload --decode --progress --json --help"; files=0 ;;
     repair)
-      words="--yes --dry-run --json --help"; files=0 ;;
+      words="--new-life --yes --force --dry-run --json --help"; files=0 ;;
     host)
       words="fence --confirmed --dry-run --json --help"; files=0 ;;
     grow)

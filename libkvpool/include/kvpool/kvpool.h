@@ -863,6 +863,8 @@ struct kvpool_stats {
   uint64_t owner_takeovers;
   uint64_t bulk_waits; /* copies that waited for others, see kvpool_open_opts.bulk_bytes */
   uint64_t bulk_bytes_most;       /* bytes of blocks that were on their way at once */
+  uint64_t capacity_free_run_bytes; /* in the owner's context, else 0: the longest run of free
+                                       extents, as one block larger than an extent needs it */
   uint64_t words_published;       /* this and the rest: of what crossed the fabric, as lines_* */
   uint64_t doorbells;
   uint64_t lines_flushed;         /* of payload, in front of a window of fetched lines */

@@ -194,6 +194,7 @@ int kvpool_stats_read(kvpool_ctx *ctx, kvpool_stats *ret_stats) {
     store::Context::OwnerNumbers owner;
     if (context.owner_numbers(owner)) {
       s.capacity_free_bytes = owner.free_bytes;
+      s.capacity_free_run_bytes = owner.free_run_bytes;
       s.capacity_entries = owner.entries;
       s.owner_requests = owner.stats.requests;
       s.owner_publications = owner.stats.publications;

@@ -412,6 +412,38 @@ int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *w
               options.device_count == 1 ? "" : " on each device");
 }
 
+FormatOptions options_of(const Geometry &g) {
+  FormatOptions o;
+  o.device_count = g.device_count;
+  std::copy(std::begin(g.device_bytes), std::end(g.device_bytes), o.device_bytes);
+  o.hosts = g.host_count;
+  o.members_per_host = g.members_per_host;
+  o.standbys = g.standby_count;
+  o.standby_host = g.standby_host;
+  o.width = g.width;
+  o.namespaces = g.namespace_lines;
+  o.min_block_bytes = g.min_block_bytes;
+  o.extent_stripes = g.extent_stripes;
+  o.index_growth = static_cast<u32>(g.index_groups_max / g.index_groups);
+  o.request_lines = g.request_lines;
+  o.response_slots = g.response_slots;
+  o.lease_ms = g.lease_ms;
+  o.delta_us = g.delta_us;
+  o.grace_us = g.grace_us;
+  // The map was rounded up, maybe to more than may be asked for.
+  const u64 most = g.extents_max() * g.extent_bytes();
+  o.max_bytes = std::clamp(most, g.pool_bytes(), g.pool_bytes() * kMapGrowthMax);
+  for (u32 lines = 0; lines <= 64; ++lines) {
+    o.lines_per_block = lines;
+    Layout layout;
+    if (plan_layout(o, layout, nullptr) == 0 && layout.geometry.index_groups == g.index_groups) {
+      return o;
+    }
+  }
+  o.lines_per_block = 0;
+  return o;
+}
+
 // ---- growing and shrinking ----------------------------------------------------------------------
 
 u64 device_end(const Geometry &g, const RegionTable &table, u32 device) {

@@ -364,6 +364,10 @@ struct Layout {
 // names the option or the smallest size.
 int plan_layout(const FormatOptions &options, Layout &ret_layout, std::string *why);
 
+// The options with which plan_layout() makes a store like that of `geometry` again, on its devices;
+// standby_host points into `geometry`. Of lines_per_block only what the index shows.
+FormatOptions options_of(const Geometry &geometry);
+
 // Bytes of the pool that are not payload stripes.
 u64 metadata_bytes(const Geometry &geometry, const RegionTable &regions);
 

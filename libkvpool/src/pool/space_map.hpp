@@ -258,9 +258,26 @@ public:
     return kNone;
   }
 
+  // Extents of the longest run that pick_free_run() would find.
   u32 largest_free_run() const {
-    u32 run = 0, best = 0;
-    for (u32 x = 0; x < count(); ++x) best = std::max(best, run = is_free(x) ? run + 1 : 0);
+    u32 best = 0;
+    for (u32 r = 0; r < regions_.count; ++r) {
+      const u32 end = std::min(regions_.region[r].end_extent(), count());
+      u32 run = 0;
+      for (u32 x = regions_.region[r].first_extent; x < end;) {
+        const u64 bits = free_bits_[x / 64] >> x % 64;
+        const u32 left = std::min(64 - x % 64, end - x);
+        const u32 taken = std::min(static_cast<u32>(std::countr_zero(bits)), left);
+        if (taken > 0) run = 0;
+        u32 free = 0;
+        if (taken < left) {
+          free = std::min(static_cast<u32>(std::countr_one(bits >> taken)), left - taken);
+        }
+        run += free;
+        best = std::max(best, run);
+        x += taken + free;
+      }
+    }
     return best;
   }
 

@@ -560,7 +560,7 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
   publish_owner_numbers(owner);
   if (ended != 0) {  // what it did stays to be read; what it owned is another's by now
     std::lock_guard guard(numbers_mutex_);
-    numbers_.free_bytes = numbers_.entries = 0;
+    numbers_.free_bytes = numbers_.free_run_bytes = numbers_.entries = 0;
   }
   return result = ended;
 }
@@ -611,6 +611,7 @@ void Context::publish_owner_numbers(const Owner &owner) {
   numbers_.stats = owner.stats();
   numbers_.epoch = owner.epoch();
   numbers_.free_bytes = owner.space().free_bytes();
+  numbers_.free_run_bytes = owner.space().largest_free_run() * geometry_.extent_bytes();
   numbers_.entries = 0;
   const pool::IndexMirror &index = owner.index();
   for (u32 ns = 0; ns < index.lists(); ++ns) numbers_.entries += index.list_count(ns);

@@ -193,7 +193,7 @@ public:
   struct OwnerNumbers {
     pool::OwnerStats stats{};
     u32 epoch = 0;
-    u64 free_bytes = 0, entries = 0;
+    u64 free_bytes = 0, free_run_bytes = 0, entries = 0;
   };
   bool owner_numbers(OwnerNumbers &ret);
 
