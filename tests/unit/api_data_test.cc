@@ -499,4 +499,11 @@ Test(api_data, full_store_evicts_and_goes_on, .timeout = 120) {
   cr_assert_eq(kvpool_stats_read(ctx, &stats), 0);
   cr_expect_gt(stats.owner_evictions, 60);
   cr_expect_eq(stats.put_stored, 120);
+  // Each verb is told by itself.
+  cr_expect_gt(stats.lines_published, 0);
+  cr_expect_gt(stats.words_published, 0);
+  cr_expect_gt(stats.polls, 0);
+  cr_expect_geq(stats.drains_strict, 120, "each payload is drained strictly");
+  cr_expect_gt(stats.drains, 0);
+  cr_expect_eq(stats.device_retires, 0, "nothing starts a device");
 }

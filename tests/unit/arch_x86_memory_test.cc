@@ -163,6 +163,30 @@ Test(arch_x86_memory, counters_are_exact_over_threads_that_ended) {
   cr_assert_eq(next.total_counters().round_trips, 1u);
 }
 
+// Guards: verbs for devices leave the bytes as the device wrote them, and end where a device of the
+// pool is lost.
+Test(arch_x86_memory, device_verbs_change_nothing_and_survive_a_lost_device) {
+  for (const X86Options &options : supported_options()) {
+    Pool pool;
+    const DeviceMapping devices[] = {{pool.base, pool.bytes}};
+    X86Memory mem(devices, options);
+    const PoolOffset off(0, 4096 - 2 * kLineBytes);  // the last lines lie on the next page
+    std::byte *place = pool.base + off.byte();
+    std::memset(place, 0x5A, 5 * kLineBytes);  // as a port leaves it: in the cache
+    mem.device_retire(off, 5 * kLineBytes);
+    mem.device_acquire(off, 5 * kLineBytes);
+    for (u64 i = 0; i < 5 * kLineBytes; ++i) cr_assert(place[i] == std::byte{0x5A}, "byte %lu", i);
+    mem.device_retire(off, 0);
+    cr_assert_eq(mem.total_counters().lines_device_retired, 5u);
+    cr_assert_eq(mem.total_counters().lines_device_acquired, 5u);
+    cr_assert_eq(mem.total_counters().poison_hits, 0u);
+    cr_assert_eq(ftruncate(pool.fd, 4096), 0);
+    mem.device_retire(off, 5 * kLineBytes);
+    mem.device_acquire(off, 5 * kLineBytes);
+    cr_assert_eq(mem.total_counters().poison_hits, 1u, "the read-back tells");
+  }
+}
+
 // Guards: what is done to many lines at a time is what would be done to each.
 Test(arch_x86_memory, verbs_over_many_lines_do_to_each_what_the_single_ones_do) {
   constexpr u64 kLines = 65;
