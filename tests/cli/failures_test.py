@@ -647,6 +647,7 @@ class Failures(Case):
                 self.assertEqual(said.returncode, 1 if command == "doctor" else 0, said.out + said.err)
                 self.assertIn(f"{files[lost]} is lost", said.out + said.err, command)
             self.bad("check", store, code=4, says=f"{files[lost]} is lost")
+            self.bad("repair", store, "--yes", code=4, says=f"{files[lost]} is lost")
             self.good("events", store)
             standby = self.serve(store)  # beside the owner, and it takes over
             self.kill(owner)
