@@ -333,6 +333,9 @@ int cmd_check(const Args &args) {
   } else {
     print_findings(address, sink.list, report, damaged);
   }
+  if (const std::string lost = lost_device_of(*pool.backend); damaged && !lost.empty()) {
+    fail(kExitDamaged, address, lost, kLostHint);
+  }
   if (damaged) {
     fail(kExitDamaged, address,
          fmt::format("damaged, {} findings", report.count(media::Severity::kDamage)),

@@ -201,8 +201,7 @@ void look_at_store(const Args &args, Findings &findings) {
                                                  : view.active_copy_note(),
                  view.active_copy_note().empty() ? ""
                  : view.lost_device().empty()    ? "kvpool repair " + address
-                                                 : "bring it back from a copy; what lay there is "
-                                                   "lost, the rest goes on");
+                                                 : kLostHint);
     if (view.geometry().device_count > 1) {
       const u32 device = view.geometry().control_device();
       const bool lost = view.backend().devices()[device].lost;

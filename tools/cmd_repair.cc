@@ -153,6 +153,9 @@ int cmd_repair(const Args &args) {
   const bool dry = args.has("--dry-run");
   OpenPool pool =
       open_pool(address, dry ? backend::OpenMode::kReadOnly : backend::OpenMode::kReadWrite);
+  if (const std::string lost = lost_device_of(*pool.backend); !lost.empty()) {
+    fail(kExitDamaged, address, lost, kLostHint);  // a copy that is written there goes nowhere
+  }
   media::SuperblockRead superblock{};
   std::string why;
   const int error = media::read_superblock(*pool.reader, superblock, &why);

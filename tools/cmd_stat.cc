@@ -168,6 +168,7 @@ std::string stat_text(const Json &stat) {
 int cmd_stat(const Args &args) {
   StoreView view(store_address(args, "ADDRESS"));
   view.must_be_readable();
+  if (!view.lost_device().empty()) warn(view.lost_device());
   const bool watch = args.has("--watch");
   const double seconds = args.real("--watch", 1);
   if (watch && !(seconds > 0 && seconds < 1e6))

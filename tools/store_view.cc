@@ -75,6 +75,13 @@ const char *entry_state_name(media::EntryState state) {
   return "unknown";
 }
 
+std::string lost_device_of(const backend::Backend &backend) {
+  for (const backend::DeviceSpan &span : backend.devices()) {
+    if (span.lost) return span.name + " is lost: it is empty, or nearly so";
+  }
+  return {};
+}
+
 OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
   const backend::Address where = parsed(address);
   OpenPool pool;
@@ -281,9 +288,8 @@ void StoreView::adopt() {
                  : superblock_.copy_intact[0] ? "the second copy of the superblock is damaged"
                                               : "the first copy of the superblock is damaged";
   }
-  for (const backend::DeviceSpan &span : backend_->devices()) {
-    if (span.lost) copy_note_ = lost_device_ = span.name + " is lost: it is empty, or nearly so";
-  }
+  lost_device_ = lost_device_of(*backend_);
+  if (!lost_device_.empty()) copy_note_ = lost_device_;
 }
 
 // Whoever watches a store that is formatted anew sees the new one from then on, and is told.

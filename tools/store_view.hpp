@@ -147,6 +147,10 @@ struct OpenPool {
   std::unique_ptr<X86Memory> memory;
   std::unique_ptr<FreshReader> reader;
 };
+// Says which device of it is lost; empty where none is.
+std::string lost_device_of(const backend::Backend &backend);
+inline constexpr const char *kLostHint =
+    "bring it back from a copy; what lay there is lost, the rest goes on";
 OpenPool open_pool(const std::string &address, backend::OpenMode mode);
 // Whether a device has more bytes than when it was opened: the pool may have grown.
 bool has_grown(const backend::Backend &backend);

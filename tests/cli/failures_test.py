@@ -549,6 +549,10 @@ class Failures(Case):
             self.assertEqual(member.say("get", f"new{i}")[1], 1)
         for command in ("info", "stat", "check"):
             at.hear(self.bad(command, store, code=4))
+        os.truncate(two, 0)
+        for command in ("info", "stat"):
+            at.hear(self.good(command, store))
+        at.do("check", store, code=4)
         while "removed lost" not in line:  # what is followed comes a little later
             line = follower.stdout.readline()
             self.assertTrue(line, "the reader of events ended")
@@ -574,8 +578,8 @@ class Failures(Case):
             self.assertEqual(member.say("put", f"back{i}")[1], 1)
         self.good("get", kept[0], "--pool", store)
         self.kill(standby)
-        self.kill(member.child)
-        at.do("format", store)
+        at.serve(store)
+        self.until(lambda: member.say("put", "last")[1] in (0, 1))
         self.assertTrue(self.json("check", store)["data"]["clean"])
 
     @section("The first of several files is truncated")
@@ -659,6 +663,61 @@ class Failures(Case):
         self.until(settled)
         self.put(store, "q")
         self.bad("serve", store, "--control-device", "0", code=1)
+
+    def test_lost_device_at_opening(self):
+        """Who comes while a device is lost, be it the second or a later one: opens, reads, puts, serves, takes over."""
+        for lost in (1, 2):
+            files = [self.folder / f"{lost}-{i}" for i in range(3)]
+            store = "file:" + ",".join(map(str, files))
+            self.good("format", store, "--size", "96MiB", "--lease-ms", str(int(LEASE * 1000)))
+            owner = self.serve(store)
+            member = Member(self, store)
+            keys = [f"k{i}" for i in range(48)]
+            for key in keys:
+                self.assertEqual(member.say("put", key)[1], 1)
+            stood = files[lost].read_bytes()
+            os.truncate(files[lost], 0)
+
+            def settled(who):
+                got = [who.say("get", key)[1] for key in keys]
+                self.assertTrue(set(got) <= {0, 1, -5, -11}, got)
+                return set(got) == {0, 1}
+            self.until(lambda: settled(member))
+            kept = [key for key in keys if member.say("get", key)[1] == 1]
+            for command in ("info", "stat", "doctor"):
+                said = run(command, store)
+                self.assertEqual(said.returncode, 1 if command == "doctor" else 0, said.out + said.err)
+                self.assertIn(f"{files[lost]} is lost", said.out + said.err, command)
+            self.bad("check", store, code=4, says=f"{files[lost]} is lost")
+            self.bad("repair", store, "--yes", code=4, says=f"{files[lost]} is lost")
+            self.good("events", store)
+            standby = self.serve(store)  # beside the owner, and it takes over
+            self.kill(owner)
+            late = Member(self, store, 1)
+            self.until(lambda: late.say("put", "later")[1] in (0, 1))
+            self.assertEqual([m["pid"] for m in self.stat(store)["members"] if m["owner"]], [standby.pid])
+            self.assertEqual([key for key in keys if late.say("get", key)[1] == 1], kept)
+            self.put(store, "new")
+            self.good("get", "new", "--pool", store)
+            for child in (standby, member.child, late.child):  # and once nobody lives
+                self.kill(child)
+            self.serve(store)
+            late = Member(self, store, 1)
+            self.until(lambda: settled(late))
+            self.assertEqual([key for key in keys if late.say("get", key)[1] == 1], kept)
+            with open(files[lost], "r+b") as file:  # from a copy, its identity last
+                os.truncate(files[lost], len(stood))
+                file.seek(4096)
+                file.write(stood[4096:])
+                file.flush()
+                file.seek(0)
+                file.write(stood[:4096])
+            self.until(lambda: self.stat(store)["owned"])
+            for key in keys:
+                self.assertEqual(late.say("get", key)[1], int(key in kept), key)
+            for i in range(64):
+                self.assertEqual(late.say("put", f"back{i}")[1], 1)
+            self.assertNotIn("lost", self.good("info", store).err)
 
     @section("Full file system")
     def test_full_file_system(self, at):

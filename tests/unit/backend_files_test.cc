@@ -126,8 +126,8 @@ Test(backend_files, what_is_no_pool_is_named) {
   expect_open_fails("file:" + dir.file("loop"), -ELOOP, "loop");
 }
 
-// Either of the first two devices has what the other one needs to be known by.
-Test(backend_files, one_of_the_first_two_is_lost) {
+// Either of the first two devices has what the store is known by.
+Test(backend_files, devices_are_lost_but_for_one_of_the_first_two) {
   Folder dir;
   for (const char *name : {"a", "b", "c"}) make_file(dir.file(name), 4 * kMiB);
   const auto text = [&](const char *one, const char *two) {
@@ -143,7 +143,13 @@ Test(backend_files, one_of_the_first_two_is_lost) {
     cr_expect(pool->make_room(rooms, true).ok());
     cr_expect(pool->devices()[0].lost == first);
   }
-  expect_open_fails("file:" + dir.file("b") + "," + dir.file("c") + "," + dir.file("empty"), -EFBIG,
+  const auto last =
+      must_open("file:" + dir.file("b") + "," + dir.file("c") + "," + dir.file("empty"));
+  cr_expect(last->devices()[2].lost && last->devices()[2].bytes == 4 * kMiB);
+  make_file(dir.file("bare"), 0);
+  const auto both = must_open(text("empty", "b") + "," + dir.file("bare"));
+  for (u32 d = 0; d < 4; ++d) cr_expect_eq(both->devices()[d].lost, d == 0 || d == 3);
+  expect_open_fails("file:" + dir.file("empty") + "," + dir.file("c") + "," + dir.file("b"), -EFBIG,
                     "is empty, while");
   expect_open_fails(text("empty", "a"), -ENODATA, "is empty");
 }

@@ -210,6 +210,23 @@ Test(media_superblock, lost_control_device) {
   }
 }
 
+// A later device that cannot be read at all is lost; one of which a line went bad could be another
+// store's.
+Test(media_superblock, lost_later_device) {
+  Image image(tiny_options(3));
+  const Geometry whole = image.geo();
+  image.devices()[2].clear();
+  Opened o = open_store(image);
+  cr_assert_eq(o.err, 0, "%s", o.why.c_str());
+  cr_expect(o.read.copy_intact[0] && o.read.copy_intact[1]);
+  cr_expect_eq(o.read.geometry.device_bytes[2], whole.device_bytes[0]);
+  Image poisoned(tiny_options(3));
+  poisoned.poison(PoolOffset(2, 0));
+  expect_error(poisoned, -EUCLEAN, "device 2");
+  poisoned.poison(PoolOffset(2, kPageBytes - kLineBytes));
+  cr_expect_eq(open_store(poisoned).err, 0);
+}
+
 // A geometry that is sealed but makes no sense is refused, in both copies or in one.
 Test(media_superblock, nonsense_geometry) {
   Image image(tiny_options());

@@ -353,8 +353,28 @@ Test(media_verifier, names_damage_outside_areas) { run_damages(outer_damages());
 Test(media_verifier, names_damage_of_tables) { run_damages(area_damages()); }
 Test(media_verifier, names_damage_of_entries) { run_damages(entry_damages()); }
 
+// Of the first two its copies of superblock and claims are gone with it, which is not said again.
+Test(media_verifier, names_a_lost_device) {
+  for (u32 device = 0; device < 3; ++device) {
+    FormatOptions options;
+    options.device_count = 3;
+    for (u32 d = 0; d < 3; ++d) options.device_bytes[d] = u64{16} << 20;
+    Image image(options);
+    image.poison(PoolOffset(device, 0));
+    image.poison(PoolOffset(device, kPageBytes - kLineBytes));
+    Collect sink;
+    VerifyReport report;
+    cr_expect_eq(verify_store(image, kAll, sink, report), -EUCLEAN);
+    cr_expect(sink.has(Finding::kDeviceLost), "device %u: %s", device, sink.names().c_str());
+    cr_expect_not(sink.has(Finding::kSuperblockCopy));
+    cr_expect_eq(report.count(Severity::kDamage), 1u, "device %u: %s", device,
+                 sink.names().c_str());
+  }
+}
+
 Test(media_verifier, every_finding_has_a_test) {
-  std::set<Finding> shown = {Finding::kChanged};  // by tells_when_the_owner_changed
+  // By tells_when_the_owner_changed and names_a_lost_device.
+  std::set<Finding> shown = {Finding::kChanged, Finding::kDeviceLost};
   for (const auto &list : {outer_damages(), area_damages(), entry_damages()}) {
     for (const Damage &damage : list) shown.insert(damage.finding);
   }

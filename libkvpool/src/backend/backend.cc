@@ -88,11 +88,22 @@ bool begins_as_device(const DeviceFile &file) {
   return pread(file.fd(), &magic, sizeof magic, 0) == sizeof magic && magic == media::kMagic;
 }
 
-// Whether the file is one of the first two and was cut to less than any device has, while the other
-// one of them is there (proto 14).
+// Whether the file was cut to less than any device has, while one of the first two others is there
+// (proto 14).
 bool lost_beside(const std::vector<DeviceFile> &all, std::size_t i) {
-  if (all.size() < 2 || i > 1 || all[i].file_bytes() >= kDeviceAlign) return false;
-  return all[1 - i].file_bytes() >= kDeviceAlign && begins_as_device(all[1 - i]);
+  if (all.size() < 2 || all[i].file_bytes() >= kDeviceAlign) return false;
+  for (std::size_t known_by = 0; known_by < 2; ++known_by) {
+    const DeviceFile &file = all[known_by];
+    if (known_by == i || file.file_bytes() < kDeviceAlign) continue;
+    if (begins_as_device(file)) return true;
+  }
+  return false;
+}
+
+// How long a lost device is taken to be: nobody but itself tells. Of the first two as the other
+// one, of a later one as the longest; more than it had costs addresses only.
+u64 bytes_of_lost(const std::vector<u64> &sizes, std::size_t i) {
+  return i < 2 ? sizes[1 - i] : *std::max_element(sizes.begin(), sizes.end());
 }
 
 Status check_usable(const DeviceFile &file, const std::vector<DeviceFile> &all) {
@@ -284,7 +295,7 @@ Status Backend::open(const Address &address, OpenMode mode, const OpenOptions &o
   std::vector<u64> sizes;
   for (const auto &file : out->files_) sizes.push_back(whole_stripes(file.file_bytes()));
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (lost_beside(out->files_, i)) sizes[i] = sizes[1 - i];
+    if (lost_beside(out->files_, i)) sizes[i] = bytes_of_lost(sizes, i);
   }
   if (auto s = out->map_all(sizes, options.populate); !s.ok()) return s;
   out->locks_ = std::make_unique<Locks>(out->files_.front().fd());

@@ -45,8 +45,8 @@ struct CreateOptions {
 
 class Backend {
 public:
-  // An existing pool. Says nothing about what is in it. One of the first two devices may be lost,
-  // as either has what the other needs to be known by; it is taken to be as long as the other one.
+  // An existing pool. Says nothing about what is in it. Devices may be lost, but for one of the
+  // first two, by which the store is known; a lost one is taken to be as long as others are.
   static Status open(const Address &address, OpenMode mode, const OpenOptions &options,
                      std::unique_ptr<Backend> &ret);
 

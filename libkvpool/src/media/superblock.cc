@@ -111,6 +111,11 @@ int judge_device(LineReader &reader, const Identity &chosen, u32 d, u64 &ret_byt
       ret_bytes = std::max(reader.device_bytes(d), chosen.device_bytes);
       return 0;
     }
+    if (d > 1 &&
+        device_unreadable(reader, d)) {  // lost (proto 14): which one it was nobody can say
+      ret_bytes = std::max(reader.device_bytes(d), chosen.device_bytes);
+      return 0;
+    }
     if (d == chosen.device_index) {  // one device, whose second copy was chosen
       ret_bytes = chosen.device_bytes;
     } else {
@@ -139,6 +144,12 @@ int judge_device(LineReader &reader, const Identity &chosen, u32 d, u64 &ret_byt
 }
 
 }  // namespace
+
+bool device_unreadable(LineReader &reader, u32 device) {
+  Line line{};
+  const PoolOffset first(device, 0), last(device, kPageBytes - kLineBytes);
+  return !reader.inside(last) || (!reader.read_line(first, line) && !reader.read_line(last, line));
+}
 
 MappedReader::MappedReader(const Device *devices, u32 count)
     : count_(count < kMaxDevices ? count : kMaxDevices) {

@@ -53,6 +53,10 @@ private:
   u32 count_;
 };
 
+// Whether nothing of the device can be read, as far as two lines tell: a single one that went bad
+// is no lost device (proto 14).
+bool device_unreadable(LineReader &reader, u32 device);
+
 struct SuperblockRead {
   Geometry geometry;
   bool copy_intact[2];  // identity and both geometry lines of that copy

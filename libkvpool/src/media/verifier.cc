@@ -86,6 +86,7 @@ private:
   Look look(PoolOffset at, u32 epoch, T &ret);
 
   int open_store();
+  void devices();
   void superblock_copies();
   void claims();
   void claim_copies(u32 slot);
@@ -172,6 +173,7 @@ int Verifier::open_store() {
   }
   sealer_ = Sealer(superblock.geometry.uuid, superblock.geometry.nonce);
   const int err = read_view(reader_, superblock, view_, &why);
+  devices();
   superblock_copies();
   claims();
   if (err != 0) {
@@ -182,9 +184,18 @@ int Verifier::open_store() {
   return 0;
 }
 
+// proto 14: what lay there is lost; the next owner drops it, and the rest goes on.
+void Verifier::devices() {
+  for (u32 d = 0; d < geo().device_count && geo().device_count > 1; ++d) {
+    if (device_unreadable(reader_, d))
+      found(Finding::kDeviceLost, PoolOffset(d, 0), "device %u", d);
+  }
+}
+
 void Verifier::superblock_copies() {
   for (u32 copy = 0; copy < 2; ++copy) {
     if (view_.superblock.copy_intact[copy]) continue;
+    if (geo().device_count > 1 && device_unreadable(reader_, copy)) continue;  // was said
     found(Finding::kSuperblockCopy, geo().identity_at(copy), "copy %u", copy);
   }
   if (view_.superblock.copies_differ) {
