@@ -94,7 +94,8 @@ def main() -> int:
     if options.rack or not (options.only or options.kernel):
         run_rack(folder, program, options.rack or RACK_KERNEL, result)
     (rig.BUILD / "qemu.json").write_text(json.dumps(result, indent=1) + "\n")
-    failed = result["failed"] + result["log_warnings"] + (result["passed"] == 0)
+    # No test of a guest may be skipped.
+    failed = result["failed"] + result["skipped"] + result["log_warnings"] + (result["passed"] == 0)
     print(f"{result['passed']} passed, {failed} failed, {result['skipped']} skipped")
     return 1 if failed else 0
 
