@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 
 static void lease(void) {
   struct store store;
@@ -45,6 +46,32 @@ static void lease(void) {
          line->former_incarnation == former && line->former_state == KVPOOL_REAPER_QUIET,
      "the slot's line says so");
   munmap(lines, LEAF);
+  store_close(&store);
+}
+
+static uint64_t boot_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+// Whoever comes first past the deadline, fault or scan: STATE says so before a zero page is served.
+static void late_faults(void) {
+  struct store store;
+  int unsaid = 0, early = 0;
+  ok(!store_open(&store) && !store_join(&store, KVPOOL_JOIN_F_ZERO_PAGE, 150) && !store_map(&store),
+     "JOIN, 150 ms, with a zero page");
+  for (int i = 0; i < 20; i++) {
+    if (touch_write(store.data, 1)) break;
+    while (boot_ns() < store.state->deadline_ns + 1000000) {
+    }
+    if (touch_read(store.data + (uint64_t)(i + 3) * LEAF, NULL)) break;
+    unsaid += __atomic_load_n(&store.state->revoked, __ATOMIC_ACQUIRE) == 0;
+    early += renew(store.ctl) == 0;
+    if (store_join(&store, KVPOOL_JOIN_F_ZERO_PAGE, 150)) unsaid += 100;
+  }
+  ok(unsaid == 0 && early == 0, "faults past the deadline: %d not said, %d renewed after", unsaid,
+     early);
   store_close(&store);
 }
 
@@ -406,6 +433,7 @@ static void storm(void) {
 void test_members(void) {
   ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   in_process("lease", lease);
+  in_process("late_faults", late_faults);
   in_process("zero_page", zero_page);
   in_process("forks", forks);
   passing();
