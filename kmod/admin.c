@@ -9,6 +9,7 @@
 #include <linux/slab.h>
 
 #include "internal.h"
+#include "trace.h"
 
 /* Writes pool->next, which becomes the table in force. -EAGAIN: outbid, it counts for nothing. */
 static int write_table(struct kvpool *pool, u64 claimed)
@@ -433,10 +434,13 @@ static int fence(struct kvpool *pool, void *arg)
 int kvpool_admin_fence(struct kvpool *pool, u32 host, u64 incarnation)
 {
 	struct fencing fencing = { host, incarnation };
+	int err;
 
 	if (host >= pool->geo.host_count || host == pool->host)
 		return -EINVAL;
-	return kvpool_call(pool, fence, &fencing);
+	err = kvpool_call(pool, fence, &fencing);
+	trace_kvpool_fence(host, incarnation, err);
+	return err;
 }
 
 /*

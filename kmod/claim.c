@@ -13,6 +13,7 @@
 #include <asm/memtype.h>
 
 #include "internal.h"
+#include "trace.h"
 
 #define LABEL_BATCH 4096u
 
@@ -513,6 +514,7 @@ int kvpool_claim_pool(struct kvpool_claim *args, const struct kvpool_range *rang
 		}
 		free_pool(pool);
 	}
+	trace_kvpool_claim(args->host, err ? 0 : pool->incarnation, err);
 	if (err)
 		return err;
 	memcpy(args->uuid, pool->seal.uuid, sizeof(args->uuid));

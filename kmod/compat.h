@@ -8,6 +8,9 @@
 #include <linux/sched/mm.h>
 #include <linux/version.h>
 
+#include <asm/mce.h>
+#include <asm/processor.h>
+
 /* Page tables know special huge entries: 2 MiB leaves without struct pages are safe. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
 #define KVPOOL_HUGE_LEAVES 1
@@ -67,6 +70,10 @@ static inline vm_fault_t kvpool_insert_pmd(struct vm_fault *vmf, unsigned long p
 	return vmf_insert_pfn_pmd(vmf, __pfn_to_pfn_t(pfn, PFN_DEV), false);
 #endif
 }
+#endif
+
+#ifndef MCI_ADDR_PHYSADDR
+#define MCI_ADDR_PHYSADDR GENMASK_ULL(boot_cpu_data.x86_phys_bits - 1, 0)
 #endif
 
 /* What a user's page table says of an address. */

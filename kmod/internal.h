@@ -28,6 +28,7 @@
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
+#include <linux/xarray.h>
 
 #include <linux/kvpool.h>
 
@@ -123,6 +124,8 @@ struct kvpool_part {
 	u32 members; /* whose reachers are not gone; kvpool_lock */
 	u32 attaching; /* joins under way: no detach; kvpool_lock */
 	u64 slots; /* taken; kvpool_lock */
+	u32 poisoned; /* kvpool_lock */
+	struct xarray poison; /* pages; entered under kvpool_lock, read by faults */
 	u32 slice_count;
 	struct kvpool_slice *slices;
 };
@@ -283,6 +286,19 @@ int kvpool_populate(struct file *file, struct kvpool_populate *args);
 int kvpool_mapping_ask(struct file *file, struct kvpool_mapping *args);
 bool kvpool_owns_vma(const struct vm_area_struct *vma);
 bool kvpool_leaves_2m(void);
+
+/* poison.c */
+bool kvpool_page_is_poisoned(struct kvpool_part *part, const struct kvpool_slice *slice,
+			     u64 offset);
+bool kvpool_leaf_is_poisoned(struct kvpool_part *part, const struct kvpool_slice *slice, u64 offset,
+			     u64 bytes);
+int kvpool_poison(u32 device, u64 device_offset, u64 bytes);
+void kvpool_poison_init(void);
+void kvpool_poison_exit(void);
+
+/* sysfs.c */
+extern const struct attribute_group *kvpool_pool_groups[];
+extern const struct attribute_group *kvpool_part_groups[];
 
 /* guard.c */
 int kvpool_guard_init(void);

@@ -184,6 +184,7 @@ static bool fill_partition(struct kvpool *pool, struct kvpool_part *only, u32 in
 	item->members = part->members;
 	item->reachers = kvpool_part_reachers(part, &item->descriptors);
 	item->attached = part->attached;
+	item->poisoned = part->poisoned;
 	return true;
 }
 
@@ -371,6 +372,9 @@ static int run(struct file *file, const struct kvpool_command *command, union kv
 		return claim_pool(&args->claim);
 	case KVPOOL_REVOKE & 0xff:
 		return kvpool_member_revoke_id(args->revoke.incarnation);
+	case KVPOOL_POISON & 0xff:
+		return kvpool_poison(args->poison.device, args->poison.device_offset,
+				     args->poison.bytes);
 	default:
 		return open->part ? on_partition(file, command, args) : control(command, args);
 	}

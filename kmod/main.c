@@ -18,6 +18,9 @@
 #include "compat.h"
 #include "internal.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 DEFINE_MUTEX(kvpool_control_lock);
 DEFINE_MUTEX(kvpool_lock);
 struct kvpool *kvpool_pool;
@@ -59,8 +62,8 @@ int kvpool_node_add(struct kvpool_part *part)
 	if (next_minor == KVPOOL_MINOR_COUNT)
 		return -ENOSPC;
 	part->minor = next_minor++;
-	device = device_create(kvpool_class, NULL, kvpool_region + part->minor, NULL, "kvpool-%s",
-			       part->name);
+	device = device_create_with_groups(kvpool_class, NULL, kvpool_region + part->minor, part,
+					   kvpool_part_groups, "kvpool-%s", part->name);
 	return PTR_ERR_OR_ZERO(device);
 }
 
@@ -206,7 +209,8 @@ static int add_control_node(void)
 	err = PTR_ERR_OR_ZERO(kvpool_class);
 	if (err)
 		goto del;
-	device = device_create(kvpool_class, NULL, kvpool_region, NULL, "kvpool");
+	device = device_create_with_groups(kvpool_class, NULL, kvpool_region, NULL,
+					   kvpool_pool_groups, "kvpool");
 	err = PTR_ERR_OR_ZERO(device);
 	if (!err)
 		return 0;
@@ -233,6 +237,7 @@ static int __init kvpool_init(void)
 	if (err)
 		return err;
 	kvpool_guard_init();
+	kvpool_poison_init();
 	err = register_pm_notifier(&suspend_block);
 	if (err)
 		goto members;
@@ -246,6 +251,7 @@ static int __init kvpool_init(void)
 suspend:
 	unregister_pm_notifier(&suspend_block);
 members:
+	kvpool_poison_exit();
 	kvpool_guard_exit();
 	kvpool_members_exit();
 	return err;
@@ -261,6 +267,7 @@ static void __exit kvpool_exit(void)
 	remove_control_node();
 	unregister_reboot_notifier(&reboot_block);
 	unregister_pm_notifier(&suspend_block);
+	kvpool_poison_exit();
 	kvpool_members_exit();
 	kvpool_guard_exit();
 }

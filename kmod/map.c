@@ -12,6 +12,7 @@
 
 #include "compat.h"
 #include "internal.h"
+#include "trace.h"
 
 #define POPULATE_BATCH 512
 
@@ -115,6 +116,16 @@ static vm_fault_t serve(struct vm_fault *vmf, unsigned int order)
 	if (!member || !slice || vma->vm_mm != member->mm)
 		return VM_FAULT_SIGBUS;
 	down_read(&member->sem);
+	if (unlikely(!xa_empty(&open->part->poison)) && !member->revoked) {
+		if (order && kvpool_leaf_is_poisoned(open->part, slice, offset, KVPOOL_LEAF_BYTES))
+			result = VM_FAULT_FALLBACK;
+		else if (!order && kvpool_page_is_poisoned(open->part, slice, offset))
+			result = VM_FAULT_HWPOISON;
+		if (result != VM_FAULT_SIGBUS) {
+			up_read(&member->sem);
+			return result;
+		}
+	}
 	pfn = pfn_to_serve(member, slice, offset, order, &from_pool);
 	late = member->late && !member->revoked;
 	if (pfn < 0) {
@@ -124,6 +135,7 @@ static vm_fault_t serve(struct vm_fault *vmf, unsigned int order)
 		result = VM_FAULT_FALLBACK;
 	} else {
 		result = insert(vmf, address, pfn, order);
+		trace_kvpool_map(open->part->id, slice->id, offset, order, from_pool);
 		if (result == VM_FAULT_NOPAGE && from_pool &&
 		    !leaf_is_right(vma, address, pfn, open->part->type)) {
 			pr_err_ratelimited("partition %s: a mapping got another memory type\n",
@@ -277,11 +289,20 @@ static int populate_leaf(struct file *file, unsigned long address, struct kvpool
 			 unsigned long *ret_next)
 {
 	struct vm_area_struct *vma = find_vma(current->mm, address);
+	struct kvpool_open *open = file->private_data;
 	struct kvpool_leaf leaf = {};
+	struct kvpool_slice *slice;
+	u64 offset;
 	int err;
 
 	if (!vma || address < vma->vm_start || vma->vm_file != file || !kvpool_owns_vma(vma))
 		return -EFAULT;
+	slice = slice_at(open->part, map_offset(vma, address), &offset);
+	if (slice && kvpool_page_is_poisoned(open->part, slice, offset)) {
+		args->ret_poisoned++;
+		*ret_next = address + PAGE_SIZE;
+		return 0;
+	}
 	/* Touches no byte: only the entry is made. */
 	err = fixup_user_fault(current->mm, address,
 			       vma->vm_flags & VM_WRITE ? FAULT_FLAG_WRITE : 0, NULL);
@@ -308,6 +329,7 @@ int kvpool_populate(struct file *file, struct kvpool_populate *args)
 	args->ret_bytes = 0;
 	args->ret_leaves_4k = 0;
 	args->ret_leaves_2m = 0;
+	args->ret_poisoned = 0;
 	while (at < end && !err) {
 		if (mmap_read_lock_killable(current->mm))
 			return -EINTR;

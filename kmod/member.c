@@ -14,6 +14,7 @@
 
 #include "compat.h"
 #include "internal.h"
+#include "trace.h"
 
 #define ZERO_ORDER (KVPOOL_HUGE_LEAVES ? PMD_SHIFT - PAGE_SHIFT : 0)
 
@@ -81,6 +82,7 @@ void kvpool_member_revoke(struct kvpool_member *member, bool dead)
 		unmap_mapping_range(open->inode->i_mapping, 0, 0, 1);
 	up_write(&member->sem);
 	smp_store_release(&state->cpu_fenced, member->incarnation);
+	trace_kvpool_revoke(member->parts[0]->id, member->slot, member->incarnation);
 	member->reaper_due = true;
 	if (kvpool_pool)
 		kvpool_kick(kvpool_pool);
@@ -255,8 +257,11 @@ static void scan_members(struct work_struct *work)
 	list_for_each_entry(member, &kvpool_members, list) {
 		if (!member->revoked &&
 		    (READ_ONCE(member->late) ||
-		     kvpool_lease_over(now, READ_ONCE(member->deadline_ns))))
+		     kvpool_lease_over(now, READ_ONCE(member->deadline_ns)))) {
+			trace_kvpool_lease_over(member->parts[0]->id, member->slot,
+						member->incarnation);
 			kvpool_member_revoke(member, false);
+		}
 		left = reachers_left(member, now);
 		if (member->quieting || !list_empty(&member->opens) || left)
 			continue;
@@ -357,6 +362,7 @@ void kvpool_members_reap(struct kvpool *pool)
 		}
 		write_reaper_line(pool, member, quiet);
 		if (quiet) {
+			trace_kvpool_quiet(member->parts[0]->id, member->slot, member->incarnation);
 			mutex_lock(&kvpool_lock);
 			list_del_init(&member->list);
 			for (i = 0; i < member->part_count; i++)
@@ -449,6 +455,7 @@ static void begin_incarnation(struct kvpool_member *member, u64 lease_ns, struct
 	args->ret_deadline_ns = member->deadline_ns;
 	args->ret_slot = member->slot;
 	args->ret_host = member->parts[0]->pool->host;
+	trace_kvpool_join(member->parts[0]->id, member->slot, incarnation);
 }
 
 static int join_again(struct kvpool_member *member, struct file **files, u32 count, u64 lease_ns,

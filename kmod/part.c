@@ -8,6 +8,7 @@
 #include <linux/slab.h>
 
 #include "internal.h"
+#include "trace.h"
 
 /* Beyond this all caches are emptied at once: line by line a TiB would take minutes. */
 #define RETIRE_LINES_MAX (256ull << 20)
@@ -16,6 +17,7 @@ static void release_part(struct kref *ref)
 {
 	struct kvpool_part *part = container_of(ref, struct kvpool_part, ref);
 
+	xa_destroy(&part->poison);
 	kvfree(part->slices);
 	kfree(part);
 }
@@ -42,6 +44,7 @@ struct kvpool_part *kvpool_part_new(struct kvpool *pool,
 		return ERR_PTR(-ENOMEM);
 	}
 	kref_init(&part->ref);
+	xa_init(&part->poison);
 	INIT_LIST_HEAD(&part->list);
 	part->pool = pool;
 	memcpy(part->name, entry->name, sizeof(part->name));
@@ -249,6 +252,7 @@ int kvpool_part_attach(struct kvpool *pool, void *arg)
 	if (err || part->attached)
 		return err;
 	err = attach(pool, part);
+	trace_kvpool_attach(part->id, err);
 	mutex_lock(&kvpool_lock);
 	part->attached = !err;
 	mutex_unlock(&kvpool_lock);
@@ -264,6 +268,7 @@ void kvpool_part_drain(struct kvpool_part *part, bool force)
 	lockdep_assert_held(&kvpool_lock);
 	if (!part->draining) {
 		part->draining = true;
+		trace_kvpool_drain(part->id, 0);
 		list_for_each_entry(member, &kvpool_members, list)
 			for (i = 0; i < member->part_count; i++)
 				if (member->parts[i] == part)
@@ -310,5 +315,6 @@ void kvpool_part_detach_idle(struct kvpool *pool)
 		part->type_obtained = KVPOOL_TYPE_OTHER;
 		if (!READ_ONCE(pool->gone))
 			write_use(pool, part, KVPOOL_USE_NONE);
+		trace_kvpool_detach(part->id, READ_ONCE(pool->gone) ? -ENODEV : 0);
 	}
 }

@@ -13,6 +13,7 @@
 #include <asm/cacheflush.h>
 
 #include "internal.h"
+#include "trace.h"
 
 #define WINDOW_BYTES (1ull << 30)
 
@@ -80,6 +81,7 @@ int kvpool_scrub(struct kvpool *pool, u32 device, u64 offset, u64 bytes)
 			err = scrub_window(pool->devices[device].start + offset + done,
 					   min(WINDOW_BYTES, bytes - done), zeros, page);
 	}
+	trace_kvpool_scrub(device, offset, bytes, err);
 	kfree(zeros);
 	kfree(page);
 	return err;

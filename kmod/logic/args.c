@@ -24,6 +24,7 @@ const struct kvpool_command kvpool_commands[] = {
 	COMMAND(KVPOOL_LIST, list, CONTROL | PARTITION, OPEN, 1, 0),
 	COMMAND(KVPOOL_HOST_FENCE, fence, CONTROL, ADMIN, 0, KVPOOL_FENCE_F_CONFIRMED),
 	COMMAND(KVPOOL_REVOKE, revoke, CONTROL, ADMIN, 0, 0),
+	COMMAND(KVPOOL_POISON, poison, CONTROL, ADMIN, 0, 0),
 	COMMAND(KVPOOL_JOIN, join, PARTITION, OPEN, 1, KVPOOL_JOIN_F_ZERO_PAGE),
 	COMMAND(KVPOOL_RENEW, renew, PARTITION, MEMBER, 1, 0),
 	COMMAND(KVPOOL_POPULATE, populate, PARTITION, MEMBER, 1, 0),
@@ -97,6 +98,11 @@ int kvpool_args_check(const struct kvpool_command *command, const union kvpool_a
 		break;
 	case KVPOOL_REVOKE & 0xff:
 		good = args->revoke.incarnation != 0;
+		break;
+	case KVPOOL_POISON & 0xff:
+		good = !args->poison.pad && args->poison.device < KVPOOL_DEVICE_COUNT_MAX &&
+		       args->poison.bytes && args->poison.bytes <= KVPOOL_LEAF_BYTES &&
+		       args->poison.device_offset <= 1ull << 45;
 		break;
 	case KVPOOL_JOIN & 0xff:
 		good = args->join.fd_count <= KVPOOL_JOIN_FDS_MAX &&

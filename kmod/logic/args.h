@@ -38,6 +38,7 @@ union kvpool_args {
 	struct kvpool_list list;
 	struct kvpool_host_fence fence;
 	struct kvpool_revoke revoke;
+	struct kvpool_poison poison;
 	struct kvpool_join join;
 	struct kvpool_renew renew;
 	struct kvpool_populate populate;

@@ -87,6 +87,14 @@ Test(args, others) {
   WRONG(KVPOOL_HOST_FENCE, args.fence.host = 64);
   WRONG(KVPOOL_HOST_FENCE, args.fence.pad = 1);
   memset(&good, 0, sizeof good);
+  good.poison.bytes = 64;
+  cr_expect_eq(check(KVPOOL_POISON, &good), 0);
+  WRONG(KVPOOL_POISON, args.poison.bytes = 0);
+  WRONG(KVPOOL_POISON, args.poison.bytes = (2 << 20) + 1);
+  WRONG(KVPOOL_POISON, args.poison.device = 64);
+  WRONG(KVPOOL_POISON, args.poison.pad = 1);
+  WRONG(KVPOOL_POISON, args.poison.device_offset = ~0ull);
+  memset(&good, 0, sizeof good);
   good.join.lease_ms = 100;
   cr_expect_eq(check(KVPOOL_JOIN, &good), 0);
   WRONG(KVPOOL_JOIN, args.join.lease_ms = 99);

@@ -57,14 +57,15 @@ SIZE(kvpool_partition_destroy, 24);
 SIZE(kvpool_list, 40);
 SIZE(kvpool_item_device, 32);
 SIZE(kvpool_item_host, 56);
-SIZE(kvpool_item_partition, 96);
+SIZE(kvpool_item_partition, 104);
 SIZE(kvpool_item_slice, 48);
 SIZE(kvpool_item_member, 32);
 SIZE(kvpool_host_fence, 24);
 SIZE(kvpool_revoke, 16);
 SIZE(kvpool_join, 48);
 SIZE(kvpool_renew, 16);
-SIZE(kvpool_populate, 40);
+SIZE(kvpool_populate, 48);
+SIZE(kvpool_poison, 32);
 SIZE(kvpool_mapping, 40);
 SIZE(kvpool_quiet, 16);
 SIZE(kvpool_state, 32);
@@ -98,6 +99,7 @@ Test(layout, commands_keep_number_and_size) {
       NUMBER(KVPOOL_LIST, 0x06, kvpool_list),
       NUMBER(KVPOOL_HOST_FENCE, 0x07, kvpool_host_fence),
       NUMBER(KVPOOL_REVOKE, 0x08, kvpool_revoke),
+      NUMBER(KVPOOL_POISON, 0x09, kvpool_poison),
       NUMBER(KVPOOL_JOIN, 0x10, kvpool_join),
       NUMBER(KVPOOL_RENEW, 0x11, kvpool_renew),
       NUMBER(KVPOOL_POPULATE, 0x12, kvpool_populate),

@@ -52,7 +52,7 @@ static void member_command(char *words[], int count, FILE *out) {
     const int signal_number = touch_read(store.data + first, &word);
     fprintf(out, "%d %#" PRIx64 "\n", signal_number, word);
   } else if (!strcmp(verb, "sum")) {
-    for (uint64_t at = 0; at < UNIT; at += 8) word |= word_at(store.data + at);
+    for (uint64_t at = 0; at < UNIT; at += 64) word |= word_at(store.data + at);
     fprintf(out, "0 %#" PRIx64 "\n", word);
   } else if (!strcmp(verb, "renew")) {
     fprintf(out, "%d\n", error_of(renew(store.ctl)));

@@ -24,6 +24,7 @@ static const struct command commands[] = {
     {"LIST", KVPOOL_LIST, BOTH, false, false},
     {"HOST_FENCE", KVPOOL_HOST_FENCE, CONTROL, true, false},
     {"REVOKE", KVPOOL_REVOKE, CONTROL, true, false},
+    {"POISON", KVPOOL_POISON, CONTROL, true, false},
     {"JOIN", KVPOOL_JOIN, PARTITION, false, false},
     {"RENEW", KVPOOL_RENEW, PARTITION, false, true},
     {"POPULATE", KVPOOL_POPULATE, PARTITION, false, true},

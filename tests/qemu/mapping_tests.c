@@ -184,6 +184,40 @@ static void read_only(void) {
   close(other.pay);
 }
 
+// A page goes bad under a mapping: who touches it is told where, all others go on.
+static void poisoned(void) {
+  struct kvpool_item_slice slices[4];
+  struct kvpool_list list = {
+      .kind = KVPOOL_LIST_SLICES, .item_bytes = sizeof slices[0], .count = 4};
+  list.items = (uintptr_t)slices;
+  ok(ioctl(store.pay, KVPOOL_LIST, &list) == 0, "slices are listed");
+  struct kvpool_poison poison = {.device = slices[0].device, .bytes = 64};
+  poison.device_offset = slices[0].device_offset + 6 * LEAF + 5 * 4096 + 128;
+  uint8_t *leaf = store.data + 6 * LEAF, *page = leaf + 5 * 4096;
+  ok(!touch_write(leaf, 0x61) && !touch_write(page, 1), "a leaf is in use");
+  ok(ioctl(control, KVPOOL_POISON, &poison) == 0, "a line of it is reported");
+  ok(touch_read(page + 128, NULL) == SIGBUS && fault_code == BUS_MCEERR_AR &&
+         fault_address == page + 128,
+     "touching its page gives SIGBUS, poison, with the address");
+  uint64_t word = 0;
+  ok(!touch_read(leaf, &word) && word == 0x61 && ask(store.pay, leaf).ret_leaf_bytes == 4096 &&
+         ask(store.pay, leaf).ret_type == KVPOOL_TYPE_WC,
+     "its neighbours are there, in small leaves");
+  ok(!touch_write(leaf + LEAF, 1), "and other leaves as before");
+  int pipes[2];
+  ok(pipe(pipes) == 0, "a pipe");
+  fails(write(pipes[1], page, 8), EFAULT, "a system call gets EFAULT");
+  close(pipes[0]);
+  close(pipes[1]);
+  struct kvpool_populate populate = {.address = (uintptr_t)leaf, .bytes = LEAF};
+  ok(ioctl(store.pay, KVPOOL_POPULATE, &populate) == 0 && populate.ret_poisoned == 1 &&
+         populate.ret_leaves_4k == 511,
+     "POPULATE leaves it out and says so: %u", populate.ret_poisoned);
+  ok(partition("pay").poisoned == 1, "it is counted");
+  poison.device_offset = 0;
+  fails(ioctl(control, KVPOOL_POISON, &poison), ENOENT, "poison where no partition is");
+}
+
 void test_mapping(void) {
   ok(store_open(&store) == 0, "nodes open");
   ok(store_join(&store, 0, 600000) == 0 && store.join.ret_incarnation && store.join.ret_host == 1,
@@ -199,6 +233,7 @@ void test_mapping(void) {
   reading();
   small_leaves();
   read_only();
+  poisoned();
   const int result = in_child(strict_mbind, NULL);
   ok(result == 0, "mbind with MPOL_MF_STRICT is an error and no oops: %d", result);
   store_close(&store);

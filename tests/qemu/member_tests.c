@@ -9,6 +9,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
 
 static void lease(void) {
   struct store store;
@@ -44,6 +46,32 @@ static void lease(void) {
          line->former_incarnation == former && line->former_state == KVPOOL_REAPER_QUIET,
      "the slot's line says so");
   munmap(lines, LEAF);
+  store_close(&store);
+}
+
+static uint64_t boot_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+// Whoever comes first past the deadline, fault or scan: STATE says so before a zero page is served.
+static void late_faults(void) {
+  struct store store;
+  int unsaid = 0, early = 0;
+  ok(!store_open(&store) && !store_join(&store, KVPOOL_JOIN_F_ZERO_PAGE, 150) && !store_map(&store),
+     "JOIN, 150 ms, with a zero page");
+  for (int i = 0; i < 20; i++) {
+    if (touch_write(store.data, 1)) break;
+    while (boot_ns() < store.state->deadline_ns + 1000000) {
+    }
+    if (touch_read(store.data + (uint64_t)(i + 3) * LEAF, NULL)) break;
+    unsaid += __atomic_load_n(&store.state->revoked, __ATOMIC_ACQUIRE) == 0;
+    early += renew(store.ctl) == 0;
+    if (store_join(&store, KVPOOL_JOIN_F_ZERO_PAGE, 150)) unsaid += 100;
+  }
+  ok(unsaid == 0 && early == 0, "faults past the deadline: %d not said, %d renewed after", unsaid,
+     early);
   store_close(&store);
 }
 
@@ -180,6 +208,116 @@ static void passing(void) {
   store_close(&store);
 }
 
+// What a process with the member's memory and another thread group still can do after its death.
+static struct store shared_store;
+static int *report; /* rounds, last signal, errno of RENEW, done */
+static int outlive(void *arg) {
+  (void)arg;
+  for (int i = 0; i < 60 && !report[1]; i++) {
+    report[1] = touch_write(shared_store.data, (uint64_t)i + 2);
+    report[2] = renew(shared_store.ctl) ? errno : 0;
+    report[0] = i + 1;
+    pause_ms(100);
+  }
+  report[3] = 1;
+  pause_ms(1500);
+  _exit(0);
+}
+
+static int member_with_a_twin(void *arg) {
+  (void)arg;
+  if (store_join(&shared_store, 0, 1500) || store_map(&shared_store)) return 1;
+  if (touch_write(shared_store.data, 1)) return 2;
+  char *stack = malloc(65536);
+  if (clone(outlive, stack + 65536 - 64, CLONE_VM | SIGCHLD, NULL) < 0) return 3;
+  pause_ms(300);
+  raise(SIGKILL);
+  return 4;
+}
+
+static void twins(void) {
+  report = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ok(store_open(&shared_store) == 0, "nodes for a process with a twin");
+  const int result = in_child(member_with_a_twin, NULL);
+  ok(result == 255, "the member is killed: %d", result);
+  const int at = report[0];
+  close(shared_store.ctl);
+  close(shared_store.pay);
+  pause_ms(500);
+  ok(report[0] > at && report[1] == 0, "its twin with the same memory goes on");
+  ok(report[2] == EPERM, "but cannot renew");
+  for (int i = 0; i < 50 && !report[3]; i++) pause_ms(100);
+  ok(report[1] == SIGBUS, "and is cut off with the lease: %d", report[1]);
+  ok(partition("pay").members >= 1, "it is a reacher as long as it lives");
+  pause_ms(3500);
+  ok(partition("pay").members == 0, "and then none");
+}
+
+static int join_and_exec(void *arg) {
+  struct store store;
+  (void)arg;
+  if (store_open(&store) || store_join(&store, 0, 600000) || store_map(&store)) return 1;
+  if (touch_write(store.data, 1)) return 2;
+  execl("/bin/busybox", "sleep", "2", (char *)NULL);
+  return 3;
+}
+
+static void execs(void) {
+  fflush(stdout);
+  const pid_t child = fork();
+  if (!child) _exit(join_and_exec(NULL));
+  pause_ms(1000);
+  struct kvpool_item_partition pay = partition("pay");
+  ok(pay.members == 1 && pay.descriptors == 0, "who execs has lost memory and descriptors");
+  ok(pay.reachers == 1, "and is still the process that mapped");
+  int status = 1;
+  waitpid(child, &status, 0);
+  ok(status == 0, "it ends: %d", status);
+  pause_ms(1800);
+  ok(partition("pay").members == 0, "and with it the member");
+}
+
+static int ticks;
+static void on_tick(int number) {
+  (void)number;
+  ticks++;
+}
+
+// JOIN takes every lock of the mm and gives up at a signal: then nothing has happened.
+static void interrupted(void) {
+  struct sigaction action = {.sa_handler = on_tick};
+  struct itimerval timer = {{0, 2000}, {0, 2000}}, none = {{0, 0}, {0, 0}};
+  int joined = 0, interrupted_count = 0, other = 0;
+  sigaction(SIGALRM, &action, NULL);
+  char *maps = mmap(NULL, 4000 * 4096, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  for (int i = 0; i < 4000; i += 2) mprotect(maps + i * 4096, 4096, PROT_READ);
+  for (int i = 0; i < 20; i++) {
+    struct store store;
+    if (store_open(&store)) {
+      other++;
+      continue;
+    }
+    setitimer(ITIMER_REAL, &timer, NULL);
+    const int result = store_join(&store, 0, 600000);
+    const int error = errno;
+    setitimer(ITIMER_REAL, &none, NULL);
+    if (!result) {
+      joined++;
+    } else if (error == EINTR) {
+      interrupted_count++;
+      if (store_join(&store, 0, 600000)) other++;
+    } else {
+      other++;
+    }
+    close(store.ctl);
+    close(store.pay);
+  }
+  munmap(maps, 4000 * 4096);
+  ok(other == 0, "JOIN under a timer: %d joined, %d interrupted and joined after", joined,
+     interrupted_count);
+}
+
 static int *ready;
 static int write_for_ever(void *arg) {
   struct store *store = arg;
@@ -295,9 +433,13 @@ static void storm(void) {
 void test_members(void) {
   ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   in_process("lease", lease);
+  in_process("late_faults", late_faults);
   in_process("zero_page", zero_page);
   in_process("forks", forks);
   passing();
+  twins();
+  execs();
+  in_process("interrupted", interrupted);
   killed();
   stopped();
   in_process("storm", storm);

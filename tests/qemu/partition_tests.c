@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "guest.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 static void names(void) {
@@ -33,7 +34,7 @@ static int find_stain(void *arg) {
   struct store store;
   uint64_t *found = arg;
   if (store_open(&store) || store_join(&store, 0, 60000) || store_map(&store)) return 1;
-  for (uint64_t at = 0; at < UNIT; at += 8) *found |= word_at(store.data + at);
+  for (uint64_t at = 0; at < UNIT; at += 64) *found |= word_at(store.data + at);
   store_close(&store);
   return *found != 0;
 }
@@ -43,6 +44,56 @@ static void a_reader_of_nodes(void) {
   ok(stat("/dev/kvpool-pay", &about) == 0 && S_ISCHR(about.st_mode) &&
          (about.st_mode & 0777) == 0600,
      "a node is root's until somebody gives it away");
+}
+
+// The attributes there are, beside those of every device: as Documentation/ABI says, and no other.
+static bool attribute_is(const char *device, const char *name, const char *wanted) {
+  char path[128], value[128] = "";
+  snprintf(path, sizeof path, "/sys/class/kvpool/%s/%s", device, name);
+  FILE *file = fopen(path, "r");
+  if (!file) return false;
+  const bool read = fgets(value, sizeof value, file) != NULL;
+  fclose(file);
+  value[strcspn(value, "\n")] = 0;
+  if (read && wanted && strcmp(value, wanted)) printf("# %s: %s\n", path, value);
+  return read && (!wanted || !strcmp(value, wanted));
+}
+
+static int count_attributes(const char *device) {
+  static const char *const common[] = {
+      ".", "..", "dev", "power", "subsystem", "uevent", "waiting_for_supplier"};
+  char path[128];
+  int count = 0;
+  snprintf(path, sizeof path, "/sys/class/kvpool/%s", device);
+  DIR *folder = opendir(path);
+  for (struct dirent *entry; folder && (entry = readdir(folder));) {
+    bool known = false;
+    for (unsigned i = 0; i < sizeof common / sizeof common[0]; i++)
+      known = known || !strcmp(entry->d_name, common[i]);
+    count += !known;
+  }
+  if (folder) closedir(folder);
+  return count;
+}
+
+static void attributes(void) {
+  static const char *const pool[] = {"health",      "uuid",          "host",
+                                     "incarnation", "administrator", "table_generation",
+                                     "lines_read",  "lines_written"};
+  static const char *const part[] = {"partition_uuid", "state",   "bytes",    "type_requested",
+                                     "type_obtained",  "members", "reachers", "poisoned_pages"};
+  for (unsigned i = 0; i < 8; i++) {
+    ok(attribute_is("kvpool", pool[i], NULL), "attribute %s of the pool", pool[i]);
+    ok(attribute_is("kvpool-pay", part[i], NULL), "attribute %s of a partition", part[i]);
+  }
+  ok(count_attributes("kvpool") == 8 && count_attributes("kvpool-pay") == 8, "and no other: %d, %d",
+     count_attributes("kvpool"), count_attributes("kvpool-pay"));
+  ok(attribute_is("kvpool", "health", "good") && attribute_is("kvpool", "host", "1") &&
+         attribute_is("kvpool-pay", "state", "idle") &&
+         attribute_is("kvpool-pay", "type_requested", "write-combining") &&
+         attribute_is("kvpool-pay", "type_obtained", "none") &&
+         attribute_is("kvpool-pay", "bytes", "268435456"),
+     "they say what is so");
 }
 
 void test_partitions(void) {
@@ -56,6 +107,7 @@ void test_partitions(void) {
   ok(create("dev", UNIT, KVPOOL_TYPE_UC_MINUS) == 0, "one for devices, uncached");
   ok(info().free_units == free_before - 5, "five units less are free");
   a_reader_of_nodes();
+  attributes();
   struct kvpool_item_partition pay = partition("pay");
   ok(pay.bytes == 4 * UNIT && pay.type_requested == KVPOOL_TYPE_WC && !pay.attached &&
          pay.state == KVPOOL_PARTITION_ACTIVE,

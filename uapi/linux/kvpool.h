@@ -178,6 +178,8 @@ struct kvpool_item_partition {
 	__u32 reachers;
 	__u32 descriptors; /* joined and not yet released */
 	__u32 attached;
+	__u32 poisoned; /* pages reported on this host */
+	__u32 pad;
 };
 
 struct kvpool_item_slice {
@@ -214,6 +216,14 @@ struct kvpool_revoke {
 	__u64 incarnation;
 };
 
+struct kvpool_poison {
+	__u64 flags;
+	__u32 device;
+	__u32 pad;
+	__u64 device_offset;
+	__u64 bytes; /* at most 2 MiB */
+};
+
 #define KVPOOL_JOIN_F_ZERO_PAGE 1 /* after a revoke: a private page instead of SIGBUS */
 #define KVPOOL_JOIN_FDS_MAX 32
 
@@ -240,6 +250,8 @@ struct kvpool_populate {
 	__u64 ret_bytes; /* done from the start, also on errors */
 	__u32 ret_leaves_4k;
 	__u32 ret_leaves_2m;
+	__u32 ret_poisoned; /* pages left out */
+	__u32 ret_pad;
 };
 
 struct kvpool_mapping {
@@ -268,6 +280,7 @@ struct kvpool_quiet {
 #define KVPOOL_LIST _IOWR(KVPOOL_IOC_MAGIC, 0x06, struct kvpool_list) /* C P */
 #define KVPOOL_HOST_FENCE _IOW(KVPOOL_IOC_MAGIC, 0x07, struct kvpool_host_fence) /* C A */
 #define KVPOOL_REVOKE _IOW(KVPOOL_IOC_MAGIC, 0x08, struct kvpool_revoke) /* C A */
+#define KVPOOL_POISON _IOW(KVPOOL_IOC_MAGIC, 0x09, struct kvpool_poison) /* C A */
 
 #define KVPOOL_JOIN _IOWR(KVPOOL_IOC_MAGIC, 0x10, struct kvpool_join) /* P */
 #define KVPOOL_RENEW _IOWR(KVPOOL_IOC_MAGIC, 0x11, struct kvpool_renew) /* P M */
