@@ -130,7 +130,8 @@ class Guest:
              "-numa", f"node,nodeid=0,memdev=low,cpus=0-{self.cpus - 1}", "-numa", "node,nodeid=1,memdev=pool",
              "-kernel", str(image), "-initrd", str(self.ramdisk), "-display", "none", "-serial", f"file:{log}", *second,
              "-monitor", "none", "-nic", "none", "-no-reboot", "-append",
-             f"console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off memmap={POOL_MIB}M${POOL_START:#x}"],
+             # no_timer_check: on a busy machine no tick may come while 6.1 looks for one, and it panics.
+             f"console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off no_timer_check memmap={POOL_MIB}M${POOL_START:#x}"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def wait(self, seconds: float) -> str:
