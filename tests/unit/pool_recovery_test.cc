@@ -8,6 +8,18 @@
 using namespace kvpool;
 using namespace kvpool::test;
 
+namespace {
+
+// A line as it is seen in the middle of a store; `ret_good` is what it was.
+void tear(TestStore &store, PoolOffset at, Line &ret_good) {
+  cr_assert(store.memory().load_line(at, ret_good));
+  Line torn = ret_good;
+  torn.w[1] ^= 1;
+  store.memory().publish_line(at, torn);
+}
+
+}  // namespace
+
 // Guards: a rejoined member believed that its line still said HOLDS and PINS.
 Test(pool_recovery, rejoined_member_announces_what_it_holds_and_pins, .timeout = 30) {
   TestStore store(lease_of(300));
@@ -92,10 +104,7 @@ Test(pool_recovery, member_whose_line_cannot_be_read_still_owes_its_report, .tim
   owner->stop();
   const PoolOffset at = store.geometry().member_at(b->slot());
   Line good;
-  cr_assert(store.memory().load_line(at, good));
-  Line torn = good;
-  torn.w[1] ^= 1;
-  store.memory().publish_line(at, torn);
+  tear(store, at, good);
   ServingOwner next(store, 4);
   cr_assert(next->awaits_reports());
   cr_assert_eq(next->in_grace(), 1u);
@@ -126,10 +135,7 @@ Test(pool_recovery, member_of_no_group_is_not_awaited_for_one, .timeout = 30) {
   owner->stop();
   const PoolOffset at = store.geometry().member_at(silent->slot());
   Line good;
-  cr_assert(store.memory().load_line(at, good));
-  Line torn = good;
-  torn.w[1] ^= 1;
-  store.memory().publish_line(at, torn);
+  tear(store, at, good);
   ServingOwner next(store, 4);
   rank.kill();
   wait_ms(100);  // its lock is free: the death is known, and the unread one is asked
@@ -151,10 +157,8 @@ Test(pool_recovery, unreadable_line_of_a_dead_member_holds_nobody_up, .timeout =
   wait_ms(20);
   owner->stop();
   const PoolOffset at = store.geometry().member_at(slot);
-  Line torn;
-  cr_assert(store.memory().load_line(at, torn));
-  torn.w[1] ^= 1;
-  store.memory().publish_line(at, torn);
+  Line good;
+  tear(store, at, good);
   ServingOwner next(store, 4);
   cr_assert(next->awaits_reports());
   b.kill();

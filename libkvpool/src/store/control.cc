@@ -67,8 +67,8 @@ int Context::settle_control(std::string *why) {
         return fail(why, moved,
                     address_ + ": device " + std::to_string(geometry_.control_device()) +
                         " is lost, and what else there is does not suffice to go on: the newest "
-                        "metadata was there, or no standby slot has an area elsewhere; `kvpool "
-                        "format` makes a new store");
+                        "metadata was there, or no standby slot has an area elsewhere; bring "
+                        "the device back, or give the store up with `kvpool format`");
       }
     }
     if (monotonic_ns() > give_up) {
