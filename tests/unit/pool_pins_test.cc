@@ -312,3 +312,53 @@ Test(pool_pins, report_of_many_pins_goes_on_where_it_stopped, .timeout = 60) {
   wait_ms(50);
   cr_expect_eq(last->pinned(), 1u);
 }
+
+// Guards: until a member with pins had reported to a new owner, a put whose groups were full, or
+// whose namespace had used up its quota, drained the oldest block there, pinned or not.
+// How: the holder of the pin stands still over the take-over; the puts come from another member.
+Test(pool_pins, nothing_goes_before_those_with_pins_have_reported, .timeout = 60) {
+  media::FormatOptions options = lease_of(6000);
+  options.min_block_bytes = 1 << 20;
+  options.lines_per_block = 1;
+  TestStore store(options);
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember a(store, 2), holder(store, 3);
+  const pool::NsRef crowded = open_ns(a, 1), narrow = open_ns(a, 2, 2 << 20);
+  const auto put = [&](u64 n) {  // all of the same two groups
+    pool::Publication p;
+    cr_assert_eq(a->reserve(64 * 1024, 1, a.in(5000), &p.block), 0);
+    p.key = make_key(n);
+    p.key.w[0] = u64{1} << 63;
+    p.key.w[1] = ~u64{0};
+    p.ns = crowded;
+    p.payload_lines = 1;
+    cr_assert_eq(a->publish(&p, 1, a.in(5000)), 0);
+    if (p.result != 0) a->abort(p.block);
+    return std::pair{p.key, p.result};
+  };
+  const pool::Key oldest = put(0).first;
+  for (u64 n = 1; n < 8; ++n) cr_assert_eq(put(n).second, 0);
+  for (u64 n = 100; n < 102; ++n) cr_assert_eq(put_block(a, narrow, n, 1 << 20), 0);
+  pool::Hit hit;
+  pool::Pin pin;
+  cr_assert_eq(holder->lookup(crowded, &oldest, 1, {}, &hit), 0);
+  cr_assert_eq(holder->pin(hit, oldest, kLong, holder.in(2000), pin), 0);
+  pin_block(holder, narrow, 100);
+  holder.freeze(true);
+  wait_ms(20);
+  owner->stop();
+  ServingOwner next(store, 4);
+  cr_assert(next->awaits_reports());
+  cr_expect_eq(put(8).second, -ENOSPC);
+  cr_expect_neq(put_block(a, narrow, 102, 1 << 20), 0);
+  cr_expect_eq(next->stats().evicted, 0u);
+  cr_expect_eq(look(a, narrow, 100).presence, pool::Presence::kHit);
+  cr_assert(next->awaits_reports(), "all this before the report");
+  holder.freeze(false);
+  cr_assert(within_ms(3000, [&] { return !next->awaits_reports(); }));
+  cr_expect(within_ms(3000, [&] { return put(8).second == 0; }), "another of its group goes");
+  cr_expect_eq(put_block(a, narrow, 102, 1 << 20), 0, "another of its namespace goes");
+  cr_assert_eq(a->lookup(crowded, &oldest, 1, {}, &hit), 0);
+  cr_expect_eq(hit.presence, pool::Presence::kHit, "it kept its entry all the while");
+  cr_expect_eq(look(a, narrow, 100).presence, pool::Presence::kHit);
+}

@@ -130,7 +130,7 @@ bool Owner<Env>::cleared(u32 number, const media::NamespaceLine &ns) const {
 // What a clear made invisible, and what waits to be emptied, is not there for a put of the key.
 template <PoolEnv Env>
 bool Owner<Env>::let_cleared_go(u32 number, const media::NamespaceLine &ns) {
-  if (number == kNoEntry || pins_awaited_ > 0) return false;
+  if (number == kNoEntry) return false;
   const bool there = index_.entry(number).entry_state() == media::EntryState::kPublished;
   if (!there || !cleared(number, ns)) return false;
   hide(number, media::EntryState::kHidden);
@@ -305,7 +305,9 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
   // Before room is made for it at others' expense.
   const u64 bytes = run ? body.run_extents * space_.regions().extent_bytes()
                         : media::class_bytes(size_class);
-  if (quota_refuses(body.ns, bytes)) return MessageStatus::kQuota;
+  if (quota_refuses(body.ns, bytes)) {
+    return pins_awaited_ > 0 ? MessageStatus::kBusy : MessageStatus::kQuota;
+  }
   if (reports_awaited_ > 0) env_.mark("grant_before_all_reported");
   u32 extent = SpaceMap::kNone;
   if (run) {
@@ -319,7 +321,8 @@ media::MessageStatus Owner<Env>::grant(u32 slot, const media::GrantBody &body,
   if (extent == SpaceMap::kNone) {
     evict_for(run ? body.run_extents : 0);
     recall_from_others(slot);
-    const bool hope = !grace_.empty() || !quarantine_.empty() || others_hold(slot);
+    const bool hope =
+        pins_awaited_ > 0 || !grace_.empty() || !quarantine_.empty() || others_hold(slot);
     ++(hope ? stats_.busy : stats_.full);
     return hope ? MessageStatus::kBusy : MessageStatus::kFull;
   }

@@ -102,8 +102,10 @@ void Owner<Env>::end_pins_of_dead(const MemberState &dead) {
   });
 }
 
+// Until those with pins have reported, any block may be pinned.
 template <PoolEnv Env>
 bool Owner<Env>::pinned(u32 number) const {
+  if (pins_awaited_ > 0) return true;
   return !pins_.empty() && pinned_until(number) > env_.now_ns();
 }
 
@@ -118,6 +120,7 @@ bool Owner<Env>::evictable(u32 number) const {
 // oldest that is not pinned; kNoEntry.
 template <PoolEnv Env>
 u32 Owner<Env>::oldest_evictable(u32 ns) const {
+  if (pins_awaited_ > 0) return kNoEntry;
   u32 victim = index_.oldest(ns), parent = kNoEntry;
   for (u32 i = 0; i < kEvictTries && victim != kNoEntry; ++i) {
     if (evictable(victim)) return victim;
