@@ -27,13 +27,19 @@ public:
   PoolOffset area() const { return area_; }
   u32 epoch() const { return epoch_; }
 
-  void write_line(PoolOffset at, Line line) {
+  // Seals the line where it stands.
+  void write_line(PoolOffset at, Line &&line) { write_line(at, line); }
+  void write_line(PoolOffset at, Line &line) {
     sealer_.seal(line, at, epoch_);
     env_.memory().publish_line(at, line);
     last_ = at;
   }
   void write_entry(u64 number, const media::Entry &entry) {
     write_line(geo_.entry_line(area_, number), media::to_line(entry));
+  }
+  // As entry_line() of media makes it.
+  void write_entry(u64 number, Line &line) {
+    write_line(geo_.entry_line(area_, number), line);
   }
   // Entries of a whole group, sealed side by side.
   void write_group(u64 first, Line *lines) {

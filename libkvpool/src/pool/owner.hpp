@@ -298,6 +298,8 @@ private:
   void hide(u32 entry, media::EntryState state, Decision why,
             u32 member = DecisionEvent::kNobody);
   void tell_sink(Decision what, const media::Entry &entry, u32 member) const;
+  void tell_sink(Decision what, const u64 *key, u32 ns, u64 version, u64 payload_lines,
+                 u32 member) const;
   void evict(u32 entry);
   bool evictable(u32 entry) const;
   bool pinned(u32 entry) const;
