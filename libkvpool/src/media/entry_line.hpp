@@ -22,15 +22,4 @@ inline Line entry_line(const PublishBody &body, u64 version, u8 state) {
   return line;
 }
 
-// Copies a line that was just made so: each word by itself, as it was stored. The compiler would
-// load two at once, and wait.
-inline void copy_words(const Line &line, Entry &ret) {
-  const volatile u64 *from = line.w;
-  auto *to = reinterpret_cast<unsigned char *>(&ret);
-  for (u32 i = 0; i < kLineBytes / sizeof(u64); ++i) {
-    const u64 word = from[i];
-    std::memcpy(to + i * sizeof word, &word, sizeof word);
-  }
-}
-
 }  // namespace kvpool::media

@@ -42,10 +42,15 @@ public:
     write_line(geo_.entry_line(area_, number), line);
   }
   // Entries of a whole group, sealed side by side.
-  void write_group(u64 first, Line *lines) {
+  void write_group(u64 first, const Line *lines) {
+    u32 seals[media::kGroupLines];
+    sealer_.seals4(lines, geo_.entry_line(area_, first), epoch_, seals);
+    write_group(first, lines, seals);
+  }
+  // What seals them is known.
+  void write_group(u64 first, const Line *lines, const u32 *seals) {
     const PoolOffset at = geo_.entry_line(area_, first);
-    sealer_.seal4(lines, at, epoch_);
-    publish_lines(env_.memory(), at, lines, media::kGroupLines);
+    publish_sealed_lines(env_.memory(), at, lines, seals, media::kGroupLines);
     last_ = at + (media::kGroupLines - 1) * kLineBytes;
   }
   // Only the last word of the entry changed: state, flags, CRC.

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "arch/big_array.hpp"
+#include "arch/line_words.hpp"
 #include "arch/prefetch.hpp"
 #include "arch/stream_local.hpp"
-#include "media/entry_line.hpp"
 #include "media/index_hash.hpp"
 #include "pool/types.hpp"
 
@@ -178,7 +178,7 @@ public:
 
   // A line that is free, or PENDING, becomes a block. Nothing of it is read: its memory is far.
   void put(u32 n, const Line &line, u32 ns, u64 parent_word) {
-    media::copy_words(line, entry_at(n));
+    copy_words(line, &entry_at(n));
     set_tag(n, tag_of(line.w));
     push_front(n, ns);
     const u32 parent = parent_of(n, parent_word);

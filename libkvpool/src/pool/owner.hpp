@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "media/entry_line.hpp"
 #include "pool/area_writer.hpp"
 #include "pool/devices.hpp"
 #include "pool/index_mirror.hpp"
