@@ -118,11 +118,11 @@ u64 device_bytes_before(const std::string &path, bool &ret_store) {
   return bytes;
 }
 
-// What --size of kvpool format has to be for the store at `where`, 0 where it needs none: dax
+// What --size of kvpool format has to be for the store at `where`, 0 where it needs none:
 // devices and addresses with a size have their own, and so have files that are whole.
 u64 size_needed(const backend::Address &where) {
   constexpr u64 kExample = u64{1} << 30;
-  if (where.size || where.scheme == backend::Scheme::kDax) return 0;
+  if (where.size || backend::is_device(where.scheme)) return 0;
   std::vector<std::string> paths = where.paths;
   struct stat st = {};
   if (where.scheme == backend::Scheme::kMem) {
@@ -367,7 +367,7 @@ std::vector<MemberView> StoreView::members() {
     member.host = geometry_.host_of(slot);
     member.name = fixed_name(member.line.name, sizeof(member.line.name));
     member.joined = member.line.state == static_cast<u8>(media::MemberState::kJoined);
-    member.lock_known = backend_->address().scheme != backend::Scheme::kDax ||
+    member.lock_known = !backend::is_device(backend_->address().scheme) ||
                         member.host == backend_->host_id();
     auto state = backend::LockState::kFree;
     if (member.lock_known &&

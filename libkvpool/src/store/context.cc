@@ -142,7 +142,7 @@ int Context::open_memory(const char *text, std::string *why) {
                     " is not below the store's " + std::to_string(geometry_.host_count) + " hosts");
   }
   env_ = std::make_unique<ProcessEnv>(*backend_);
-  if (address.scheme == backend::Scheme::kDax) {
+  if (backend::is_device(address.scheme)) {
     const u32 first = backend_->host_id() * geometry_.members_per_host;
     env_->know_member_locks(first, first + geometry_.members_per_host);
   }
@@ -267,6 +267,13 @@ void Context::keep() {
 }
 
 void Context::keep_once(bool &lost) {
+  if (env_->revoked()) {  // for good: whoever opens the store again is another member
+    gone_.store(true);
+    std::string said;
+    explain_revoked(&said);
+    log(LogLevel::kError, said);
+    return;
+  }
   // So that a caller can be told how long an owner has stood still, not only that it does.
   // Who serves or stands by looks much more often by itself.
   const u64 now = monotonic_ns();
@@ -331,7 +338,7 @@ void Context::rejoin() {
 // ---- serving ------------------------------------------------------------------------------------
 
 bool Context::serving_over(u64 until_ns) const {
-  return stop_serving_.load() || host_id_lost_.load() ||
+  return stop_serving_.load() || host_id_lost_.load() || env_->revoked() ||
          (until_ns != 0 && monotonic_ns() >= until_ns);
 }
 
@@ -434,7 +441,7 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
       result = 0;
     }
   }
-  return result == 0 && host_id_lost_.load() ? -ESTALE : result;
+  return result == 0 && (host_id_lost_.load() || env_->revoked()) ? -ESTALE : result;
 }
 
 // The pool grew while this process stood by.
@@ -829,9 +836,19 @@ std::string Context::truncated_device() {
   return !grown && said.find("truncated") != std::string::npos ? said : std::string();
 }
 
+// Zeros stand where the pool was: whatever was found there is no error of the store.
+int Context::explain_revoked(std::string *why) {
+  return fail(why, -EIDRM,
+              address_ +
+                  ": the driver took the memory away from this process, which stood still for "
+                  "longer than its lease, or was revoked, or its partition is being destroyed; "
+                  "open it again");
+}
+
 // Why this life of the store is over for this process: another one stands there, or nothing that
 // can be read.
 int Context::explain_gone(const pool::ClaimView &view, std::string *why) {
+  if (env_->revoked()) return explain_revoked(why);
   if (view.moved) return fail(why, -EIDRM, address_ + kGoesOnElsewhere);
   const u64 other = view.other_life != 0 ? view.other_life : other_life_.load();
   if (other == 0) {
@@ -850,6 +867,7 @@ int Context::explain_gone(const pool::ClaimView &view, std::string *why) {
 
 int Context::explain(int err, std::string *why) {
   if (err >= 0) return err;
+  if (env_->revoked()) return explain_revoked(why);
   if (options_.read_only && err == -ESTALE && !member_->claims().read().gone) {
     return fail(why, -EROFS, address_ + ": opened read-only");
   }

@@ -199,7 +199,8 @@ public:
 
   // Makes the pool larger or smaller while it is in use. -EINVAL, -ERANGE, -EFBIG, -E2BIG as
   // media::plan_resize; -ENOSPC and the like: the devices cannot grow; -EBUSY somebody else
-  // resizes; -EAGAIN no owner; -ECANCELED given up, with the store as it was; -EOPNOTSUPP for dax.
+  // resizes; -EAGAIN no owner; -ECANCELED given up, with the store as it was; -EOPNOTSUPP: a
+  // device.
   int resize(const ResizeOptions &options, ResizeReport &ret_report, std::string *why);
 
   // A reader of what the owner decides. -EREMOTE: it serves on another host; -EAGAIN: nobody
@@ -244,6 +245,7 @@ private:
   };
   u64 lease_ns() const { return u64{geometry_.lease_ms} * 1'000'000; }
   std::string truncated_device();
+  int explain_revoked(std::string *why);
   int explain_gone(const pool::ClaimView &view, std::string *why);
   bool read_member(u32 slot, media::MemberLine &ret_line, u8 control);
   bool link_works();
