@@ -89,6 +89,7 @@ int renew(int fd);
 int revoke_member(uint64_t incarnation);
 
 int agent(void); /* a guest of a rack; agent.c */
+void test_store(void);
 void test_load(void);
 void test_claim(void);
 void test_labels(void);
