@@ -129,6 +129,7 @@ int cmd_host(const Args &args) {
                                : "fenced",
                         member.slot, member.name);
   }
+  must_be_mapped(*pool.backend);
   if (args.json()) {
     Json data;
     data["address"] = address;

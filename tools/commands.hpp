@@ -30,6 +30,7 @@ int cmd_events(const Args &args);
 int cmd_why(const Args &args);
 int cmd_completion(const Args &args);
 int cmd_debug(const Args &args);
+int storm(const Args &args);  // kvpool debug storm, in debug_storm.cc
 
 // In cmd_setup.cc, for kvpool host as well: tells the driver that a host is off, or with `dry` what
 // it would be told. Failure with the way on.

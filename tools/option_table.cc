@@ -325,9 +325,11 @@ constexpr OptionSpec kCompletion[] = {
 };
 
 constexpr OptionSpec kDebug[] = {
-    {"ACTION", Kind::kChoice, "ACTION", "", "What to do.", "options|corrupt|parse|hold", kRequired},
+    {"ACTION", Kind::kChoice, "ACTION", "", "What to do.", "options|corrupt|parse|hold|storm",
+     kRequired},
     {"ADDRESS", Kind::kText, "ADDRESS", "", "Store, or file for parse."},
     {"--seed", Kind::kCount, "N", "1", "Which block and byte to corrupt; which rank holds."},
+    {"--seconds", Kind::kReal, "SECONDS", "10", "How long a storm lasts."},
     kJson,
 };
 

@@ -82,6 +82,14 @@ std::string lost_device_of(const backend::Backend &backend) {
   return {};
 }
 
+void must_be_mapped(const backend::Backend &backend) {
+  if (!backend.revoked()) return;
+  fail(kExitFailed, backend.address().text,
+       "the driver took the memory away from this command: it stood still for longer than its "
+       "lease, or was revoked, or the partition is being destroyed",
+       "start the command again");
+}
+
 OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
   const backend::Address where = parsed(address);
   OpenPool pool;
@@ -312,6 +320,7 @@ bool StoreView::load(PoolOffset at, u32 epoch, Line &ret) {
     if (look != 0) memory_->acquire(at, kLineBytes);
     if (memory_->load_line(at, ret) && sealer_.intact(ret, at, epoch)) return true;
   }
+  must_be_mapped(*backend_);
   return false;
 }
 
@@ -467,6 +476,7 @@ ExtentCounts StoreView::count_extents(const IndexCounts &index) {
     u64 word = 0;
     media::MapRecord record{};
     if (!memory_->load_word(at, word) || !sealer_.unpack_map(word, at, epoch_, record)) {
+      must_be_mapped(*backend_);
       ++counts.unreadable;
       run = 0;
       continue;

@@ -86,6 +86,8 @@ def _module(series: str, name: str) -> bytes:
 def tool_files() -> dict[str, tuple[int, bytes]]:
     """The command line tool as it was built, without debug information, and the libraries that it is linked with."""
     tool = BUILD / "bin/kvpool"
+    if not tool.exists():
+        raise FileNotFoundError(f"{tool}: `make build` first")
     with tempfile.TemporaryDirectory() as folder:
         small = Path(folder) / "kvpool"
         subprocess.run(["strip", "-o", small, tool], check=True)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import jsonschema
 
 import rack
 import rack_store
@@ -40,9 +43,25 @@ def run_guest(folder: Path, program: Path, series: str, guest: tuple[str, int, s
     start = time.monotonic()
     machine = rig.Guest(series, pool, ramdisk, cpus)
     machine.start(folder / f"{series}-{name}.log")
-    verdict = rig.judge(machine.wait(seconds))
+    output = machine.wait(seconds)
+    verdict = rig.judge(output)
+    judge_json(output, verdict)
     pool.unlink(missing_ok=True)
     return verdict, time.monotonic() - start
+
+
+def judge_json(output: str, verdict: rig.Verdict) -> None:
+    """What the tool printed as JSON in the guest, against its schema; a guest cannot do that."""
+    for line in re.findall(r"^# json (.*)$", output.replace("\r", ""), re.MULTILINE):
+        try:
+            data = json.loads(line)
+            name = data["schema"].removeprefix("kvpool.").split("/")[0]
+            schema = json.loads((rig.ROOT / "tools/schema" / f"{name}.json").read_text())
+            jsonschema.Draft202012Validator(schema).validate(data)
+            verdict.passed += 1
+        except (ValueError, KeyError, OSError, jsonschema.ValidationError) as error:
+            verdict.failed += 1
+            verdict.problems.append(f"not ok: JSON of no schema: {str(error).splitlines()[0]}: {line[:200]}")
 
 
 def run_rack(folder: Path, program: Path, series: str, name: str, kind: type[rack.Rack], result: dict) -> None:

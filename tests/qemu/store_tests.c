@@ -64,6 +64,14 @@ static void expect_at(int line, int got, int wanted, const char *words, const ch
 }
 #define expect(got, wanted, words, what) expect_at(__LINE__, (got), (wanted), (words), (what))
 
+/* As JSON, for whoever reads the log to compare with its schema. */
+static void json(const char *words) {
+  expect(run("kvpool %s --json", words), 0, "\"schema\"", words);
+  printf("# json ");
+  for (const char *at = said; *at; at++) putchar(*at == '\n' ? ' ' : *at);
+  putchar('\n');
+}
+
 /* A process that serves, known to serve when this returns. */
 static pid_t serve(const char *address) {
   char line[256], *start = said;
@@ -151,22 +159,64 @@ static bool revoke_process(pid_t process) {
   return revoked;
 }
 
-/* Longer than its lease: it finds zeros where the pool was, and says so. */
+static bool lives(pid_t child) { return waitpid(child, NULL, WNOHANG) == 0; }
+
+/* Longer than its lease: it finds zeros where the pool was, and joins anew. */
 static void stopped_too_long(void) {
   const pid_t owner = serve("dev:ctl+more");
   kill(owner, SIGSTOP);
   pause_ms(11000);
   kill(owner, SIGCONT);
-  int status = 0;
-  for (int i = 0; i < 100 && waitpid(owner, &status, WNOHANG) == 0; i++) pause_ms(100);
-  ok(WIFEXITED(status) && WEXITSTATUS(status) == 1, "an owner that slept through its lease ends");
-  const pid_t next = serve("dev:ctl+more");
-  same_blocks("dev:ctl+more", 5);
-  ok(revoke_process(next), "an administrator revokes the one that serves");
-  status = 0;
-  for (int i = 0; i < 100 && waitpid(next, &status, WNOHANG) == 0; i++) pause_ms(100);
-  ok(WIFEXITED(status) && WEXITSTATUS(status) == 1, "it ends, too");
-  expect(run("kvpool check --payload dev:ctl+more"), 0, "", "and damaged nothing");
+  pause_ms(2000);
+  ok(lives(owner), "an owner that slept through its lease goes on");
+  blocks("dev:ctl+more", 6, 6);
+  same_blocks("dev:ctl+more", 6);
+  for (int i = 7; i <= 9; i++) {
+    ok(revoke_process(owner), "an administrator revokes it");
+    pause_ms(1500);
+    ok(lives(owner), "it joins anew");
+    blocks("dev:ctl+more", i, i);
+    same_blocks("dev:ctl+more", i);
+  }
+  ok(end(owner, SIGTERM) == 0, "and ends when told to");
+  expect(run("kvpool check --payload dev:ctl+more"), 0, "", "nothing was damaged");
+
+}
+
+/* Reads that prove nothing themselves, while the memory below them is taken away again and again.
+ */
+static void storm(void) {
+  int from = -1, status = 0, revoked = 0;
+  const pid_t child = begin("exec kvpool debug storm dev:ctl+more --seconds 20", &from);
+  said[0] = 0;
+  for (size_t length = 0; !strstr(said, "ready\n");) {
+    const ssize_t got = read(from, said + length, sizeof said - 1 - length);
+    if (got <= 0) break;
+    length += got;
+    said[length] = 0;
+  }
+  for (int i = 0; i < 30; i++, pause_ms(600)) revoked += revoke_process(child);
+  collect(from);
+  waitpid(child, &status, 0);
+  const char *rejoins = strstr(said, "\"rejoins\":"), *hits = strstr(said, "\"hits\":");
+  const long back = rejoins ? strtol(rejoins + 10, NULL, 10) : 0;
+  const long read_right = hits ? strtol(hits + 7, NULL, 10) : 0;
+  ok(revoked >= 20 && back >= 10 && read_right > 100,
+     "it was revoked %d times, joined anew %ld times, and read %ld blocks", revoked, back,
+     read_right);
+  expect(WEXITSTATUS(status), 0, "\"wrong\": 0", "and not one word of them was another's");
+  expect(run("kvpool check dev:ctl+more"), 0, "", "the store is whole");
+}
+
+static void watched(void) {
+  int from = -1, status = 0;
+  const pid_t watch = begin("exec kvpool stat --watch 1 dev:ctl+more", &from);
+  said[0] = 0;
+  pause_ms(2500);
+  ok(revoke_process(watch), "a command that only looks is revoked");
+  collect(from);
+  waitpid(watch, &status, 0);
+  expect(WEXITSTATUS(status), 1, "took the memory away", "it says so, and calls nothing damaged");
 }
 
 static int info_as_nobody(void *arg) {
@@ -201,8 +251,8 @@ static void claims(void) {
   expect(run("kvpool setup claim " TWO_RANGES " --host 1 --dry-run"), 0, "would claim",
          "a dry run");
   expect(run("kvpool setup claim " TWO_RANGES " --host 1"), 1, "--label", "no label is there");
-  expect(run("kvpool setup claim " TWO_RANGES " --host 1 --hosts 4 --label --json"), 0,
-         "\"uuid\"", "labelled and claimed, this is host 1");
+  json("setup claim " TWO_RANGES " --host 1 --hosts 4 --label --dry-run");
+  json("setup claim " TWO_RANGES " --host 1 --hosts 4 --label");
   expect(run("kvpool setup claim " TWO_RANGES " --host 1 --dry-run"), 1, "already", "once only");
 }
 
@@ -223,6 +273,10 @@ static void partitions(void) {
   expect(run("kvpool setup partition list"), 0, "active  wc", "they are listed");
   expect(run("kvpool setup host list"), 0, "this host administrator", "hosts are");
   expect(run("kvpool setup device list"), 0, "0x118000000", "and devices");
+  json("setup partition list");
+  json("setup host list");
+  json("setup device list");
+  json("setup admin");
   expect(run("kvpool setup host fence 1 --confirmed"), 1, "is this host", "no host fences itself");
   expect(run("kvpool setup host fence 2 --confirmed"), 3, "never claimed", "nor one of no name");
   expect(run("kvpool setup partition destroy none --yes"), 3, "no such partition",
@@ -237,7 +291,12 @@ static int list_as_nobody(void *arg) {
 }
 
 static void in_use(void) {
+  int status = 0;
   const pid_t owner = serve("dev:ctl+more");
+  json("doctor dev:ctl+more");
+  json("setup partition list");
+  json("info dev:ctl+more");
+  json("stat dev:ctl+more");
   expect(run("kvpool doctor dev:ctl+more"), 0, "ctl wb: obtained wb",
          "types obtained, while in use");
   expect(run("kvpool setup release"), 1, "ctl is in use: ", "a pool in use is not released");
@@ -245,14 +304,17 @@ static void in_use(void) {
   expect(run("kvpool host fence 0 dev:ctl+more --confirmed"), 3, "no member",
          "a host that never was");
   ok(as_nobody(list_as_nobody, NULL) == 1, "an ordinary user administers nothing");
-  end(owner, SIGTERM);
+  expect(run("kvpool setup partition destroy ctl --yes"), 0, "destroying ctl", "now it goes");
+  for (int i = 0; i < 100 && waitpid(owner, &status, WNOHANG) == 0; i++) pause_ms(100);
+  ok(WIFEXITED(status) && WEXITSTATUS(status) == 1, "its owner cannot join anew, and ends");
 }
 
 /* The same memory as another host of the pool. */
 static void another_host(void) {
   for (int i = 0; i < 3; i++) {
     static const char *const names[] = {"ctl", "more", "wc"};
-    expect(run("kvpool setup partition destroy %s --yes", names[i]), 0, "destroying", names[i]);
+    if (i)
+      expect(run("kvpool setup partition destroy %s --yes", names[i]), 0, "destroying", names[i]);
     ok(wait_gone(names[i]), "is gone");
   }
   expect(run("kvpool setup release"), 0, "released", "the pool is given up");
@@ -267,7 +329,8 @@ static void another_host(void) {
   expect(run("kvpool setup admin"), 0, "administers the pool", "until it takes over");
   expect(run("kvpool setup host fence 1"), 1, "--confirmed", "fencing needs a word");
   expect(run("kvpool setup host fence 1 --confirmed --dry-run"), 0, "would fence", "dry");
-  expect(run("kvpool setup host fence 1 --confirmed"), 0, "fenced host 1", "the host that left");
+  json("setup host fence 1 --confirmed");
+  json("setup release --dry-run");
   expect(run("kvpool setup release"), 0, "released", "the end");
 }
 
@@ -284,6 +347,8 @@ void test_store(void) {
   partitions();
   life_of_a_store();
   stopped_too_long();
+  watched();
+  storm();
   rights();
   in_use();
   another_host();

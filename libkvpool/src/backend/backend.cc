@@ -277,6 +277,18 @@ Status Backend::join() {
                                    " only, so claim the pool with a lower --host");
 }
 
+Status Backend::regain() {
+  if (membership_ == nullptr) return {};
+  if (auto s = membership_->join_again(); !s.ok()) return s;
+  for (const auto &file : files_) {
+    auto s = file.check_node();
+    if (s.ok()) continue;
+    membership_->give_up();
+    return s;
+  }
+  return {};
+}
+
 Status Backend::map_all(std::span<const u64> sizes, bool populate) {
   if (address_.scheme == Scheme::kDev) {
     if (auto s = join(); !s.ok()) return s;

@@ -99,9 +99,12 @@ public:
   // then.
   Status recheck() const;
 
-  // True when the driver took the mappings away: nothing read or written after that means anything,
-  // and the pool must be opened anew. Any thread; no system call.
+  // True when the driver took the mappings away: nothing read or written after that means anything.
+  // Any thread; no system call.
   bool revoked() const noexcept { return membership_ != nullptr && membership_->revoked(); }
+
+  // Gets them back, at the same addresses. Nobody may be on his way through the pool meanwhile.
+  Status regain();
 
   // -EIDRM when the address does not lead to what is mapped any more: it was removed, or made anew.
   Status still_there() const;

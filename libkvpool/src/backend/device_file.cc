@@ -487,6 +487,10 @@ Status DeviceFile::populate_node() const {
   return populate_pieces(fd_, shown(), pieces_, base_);
 }
 
+Status DeviceFile::check_node() const {
+  return check_pieces(fd_, shown(), partition_, pieces_, base_, how_.populate);
+}
+
 Status DeviceFile::extend(u64 end) {
   if (end <= mapped_bytes_) return {};
   if (auto s = check_size(end); !s.ok()) return s;

@@ -68,6 +68,9 @@ public:
   // Makes all entries of a node's page table now.
   Status populate_node() const;
 
+  // Proves place and type of a node's mapping once more, after a membership that began anew.
+  Status check_node() const;
+
   // Makes [begin, end) a hole of the file: whole pages.
   Status punch(u64 begin, u64 end);
 

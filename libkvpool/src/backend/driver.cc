@@ -19,6 +19,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "backend/address.hpp"
 
@@ -112,6 +113,8 @@ Status explain_join(int err, const std::string &shown) {
     case -ENOTTY:
       return Status::fail(-EINVAL, shown + ": is no node of the kvpool driver, or of one that is "
                                            "too old for this library");
+    case -EOWNERDEAD:
+      return Status::fail(-ENODEV, shown + ": the driver has given this process up for good");
     default:
       return Status::fail(err, shown + ": the driver does not let this process join: " +
                                    error_text(err));
@@ -237,6 +240,11 @@ Status map_pieces(int fd, const std::string &shown, const Partition &partition,
                                                    : error_text(err)));
     }
   }
+  return check_pieces(fd, shown, partition, pieces, base, whole);
+}
+
+Status check_pieces(int fd, const std::string &shown, const Partition &partition,
+                    std::span<const Piece> pieces, std::byte *base, bool whole) {
   for (const Piece &piece : pieces) {
     const u64 bytes = whole ? piece.bytes : std::min(piece.bytes, kLeafBytes);
     auto s = populate(fd, shown, base + piece.at, bytes);
@@ -293,21 +301,15 @@ struct Membership::Renewer {
   std::thread thread;  // last: it uses the others
 };
 
+Membership::Membership(std::span<const int> fds, std::string shown)
+    : fds_(fds.begin(), fds.end()), shown_(std::move(shown)) {}
+
 Status Membership::join(std::span<const int> fds, const std::string &shown,
                         std::unique_ptr<Membership> &ret) {
-  std::unique_ptr<Membership> out(new Membership);
-  std::array<std::int32_t, KVPOOL_JOIN_FDS_MAX> others{};
-  for (std::size_t i = 1; i < fds.size(); ++i) others[i - 1] = fds[i];
-  kvpool_join args{};
-  args.flags = KVPOOL_JOIN_F_ZERO_PAGE;  // an engine loses its cache, not its life
-  args.fds = reinterpret_cast<std::uintptr_t>(others.data());
-  args.fd_count = static_cast<u32>(fds.size() - 1);
+  std::unique_ptr<Membership> out(new Membership(fds, shown));
   const SignalsBlocked blocked;
-  if (const int err = command(fds[0], KVPOOL_JOIN, args); err != 0) return explain_join(err, shown);
+  if (auto s = out->join(); !s.ok()) return s;
   out->pid_ = getpid();
-  out->host_ = args.ret_host;
-  out->slot_ = args.ret_slot;
-  out->incarnation_ = args.ret_incarnation;
   void *page = mmap(nullptr, kPageBytes, PROT_READ, MAP_SHARED, fds[0],
                     static_cast<off_t>(KVPOOL_MAP_STATE));
   if (page == MAP_FAILED) {
@@ -315,19 +317,54 @@ Status Membership::join(std::span<const int> fds, const std::string &shown,
                                         "revoked: " + error_text(errno));
   }
   out->state_ = page;
-  try {
-    out->renewer_ = std::make_unique<Renewer>(fds[0]);
-  } catch (const std::system_error &) {
-    return Status::fail(-EAGAIN, shown + ": no thread to be had that renews the lease (ulimit -u)");
-  }
+  if (auto s = out->start_renewing(); !s.ok()) return s;
   ret = std::move(out);
   return {};
+}
+
+Status Membership::join() {
+  std::array<std::int32_t, KVPOOL_JOIN_FDS_MAX> others{};
+  for (std::size_t i = 1; i < fds_.size(); ++i) others[i - 1] = fds_[i];
+  kvpool_join args{};
+  args.flags = KVPOOL_JOIN_F_ZERO_PAGE;  // an engine loses its cache, not its life
+  args.fds = reinterpret_cast<std::uintptr_t>(others.data());
+  args.fd_count = static_cast<u32>(fds_.size() - 1);
+  if (const int err = command(fds_[0], KVPOOL_JOIN, args); err != 0) {
+    return explain_join(err, shown_);
+  }
+  host_ = args.ret_host;
+  slot_ = args.ret_slot;
+  incarnation_.store(args.ret_incarnation, std::memory_order_release);
+  return {};
+}
+
+Status Membership::start_renewing() {
+  try {
+    renewer_.reset();
+    renewer_ = std::make_unique<Renewer>(fds_[0]);
+  } catch (const std::system_error &) {
+    return Status::fail(-EAGAIN,
+                        shown_ + ": no thread to be had that renews the lease (ulimit -u)");
+  }
+  return {};
+}
+
+Status Membership::join_again() {
+  const SignalsBlocked blocked;
+  renewer_.reset();
+  kvpool_quiet former{};
+  former.incarnation = incarnation_.load(std::memory_order_relaxed);
+  if (auto s = join(); !s.ok()) return s;
+  // Only processors of this process wrote for it, and they are here.
+  command(fds_[0], KVPOOL_QUIET, former);
+  return start_renewing();
 }
 
 bool Membership::revoked() const noexcept {
   const auto *state = static_cast<const kvpool_state *>(state_);
   return __atomic_load_n(&state->revoked, __ATOMIC_ACQUIRE) != 0 ||
-         __atomic_load_n(&state->incarnation, __ATOMIC_ACQUIRE) != incarnation_;
+         __atomic_load_n(&state->incarnation, __ATOMIC_ACQUIRE) !=
+             incarnation_.load(std::memory_order_acquire);
 }
 
 // In a forked child the thread is not there: what it waits on can neither be woken nor destroyed.

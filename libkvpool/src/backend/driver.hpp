@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -62,6 +63,9 @@ Status read_partition(int fd, const std::string &shown, Partition &ret);
 // memory type and the place it asked for. `populate`: makes every entry of the page table now.
 Status map_pieces(int fd, const std::string &shown, const Partition &partition,
                   std::span<const Piece> pieces, std::byte *base, bool writable, bool populate);
+// The same proof for mappings that stand already.
+Status check_pieces(int fd, const std::string &shown, const Partition &partition,
+                    std::span<const Piece> pieces, std::byte *base, bool populate);
 Status populate_pieces(int fd, const std::string &shown, std::span<const Piece> pieces,
                        const std::byte *base);
 
@@ -79,19 +83,31 @@ public:
   Membership(const Membership &) = delete;
   Membership &operator=(const Membership &) = delete;
 
-  // Whether the mappings are not what they were when this was made. Any thread; no system call.
+  // Whether the mappings are not what they were at the last join. Any thread; no system call.
   bool revoked() const noexcept;
+
+  // Joins anew after a revoke: another incarnation, the same addresses. Nobody may be on his way
+  // through them: what he has read may be zeros, and could not be told from the pool any more.
+  // -ENODEV: the partition or the pool is gone for this process.
+  Status join_again();
+
+  // Counts as revoked from now on: the mappings are not what they should be.
+  void give_up() noexcept { incarnation_.store(0, std::memory_order_release); }
 
   u32 host() const { return host_; }
   u32 slot() const { return slot_; }
 
 private:
   struct Renewer;
-  Membership() = default;
+  Membership(std::span<const int> fds, std::string shown);
+  Status join();
+  Status start_renewing();
 
+  const std::vector<int> fds_;
+  const std::string shown_;
   pid_t pid_ = 0;
   u32 host_ = 0, slot_ = 0;
-  u64 incarnation_ = 0;
+  std::atomic<u64> incarnation_{0};
   const void *state_ = nullptr;  // the driver's page, read-only
   std::unique_ptr<Renewer> renewer_;
 };
