@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's control node as commands use it: opened with a sentence when it cannot be, lists as
-// vectors. Its header and <kvpool/kvpool.h> cannot stand in one file: both have a kvpool_state.
+// vectors.
 #pragma once
 
 #include <linux/kvpool.h>

@@ -78,7 +78,7 @@ struct store {
   int ctl, pay;
   struct kvpool_join join;
   uint8_t *meta, *data; /* one leaf each, behind the drivers' lines */
-  const struct kvpool_state *state;
+  const struct kvpool_state_page *state;
 };
 int store_open(struct store *store);
 int store_join(struct store *store, uint64_t flags, uint32_t lease_ms);

@@ -361,7 +361,7 @@ Status Membership::join_again() {
 }
 
 bool Membership::revoked() const noexcept {
-  const auto *state = static_cast<const kvpool_state *>(state_);
+  const auto *state = static_cast<const kvpool_state_page *>(state_);
   return __atomic_load_n(&state->revoked, __ATOMIC_ACQUIRE) != 0 ||
          __atomic_load_n(&state->incarnation, __ATOMIC_ACQUIRE) !=
              incarnation_.load(std::memory_order_acquire);
