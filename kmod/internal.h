@@ -274,7 +274,7 @@ void kvpool_members_reap(struct kvpool *pool); /* thread */
 void kvpool_members_kill(struct kvpool_part *part); /* kvpool_lock */
 bool kvpool_member_is_current(const struct kvpool_member *member);
 int kvpool_member_add_mm(struct kvpool_member *member, struct mm_struct *mm);
-struct kvpool_state *kvpool_member_state(struct kvpool_member *member);
+struct kvpool_state_page *kvpool_member_state(struct kvpool_member *member);
 int kvpool_members_init(void);
 void kvpool_members_exit(void);
 

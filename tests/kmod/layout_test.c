@@ -68,7 +68,7 @@ SIZE(kvpool_populate, 48);
 SIZE(kvpool_poison, 32);
 SIZE(kvpool_mapping, 40);
 SIZE(kvpool_quiet, 16);
-SIZE(kvpool_state, 32);
+SIZE(kvpool_state_page, 32);
 
 // A table of everything that there can be fits its area, and areas fit the host's.
 _Static_assert(64 + KVPOOL_PARTITION_COUNT_MAX * 64 + KVPOOL_SLICE_COUNT_MAX * 32 +
