@@ -192,13 +192,17 @@ static u64 hosts_in(struct kvpool *pool, u32 first, u32 count)
 	return READ_ONCE(pool->gone) ? ~0ull : held;
 }
 
+/* A partition, or more slices for one. */
 struct creation {
 	struct kvpool_create_plan plan;
+	bool grow;
 	u8 uuid[16];
 	u8 *barred; /* units that some host may still reach */
 	u8 *dirty; /* units to scrub first */
 	u32 ret_id;
+	u32 ret_first;
 	u32 ret_slices;
+	bool held; /* some units were barred */
 	bool scrubbed; /* all of them */
 };
 
@@ -226,16 +230,25 @@ static int still_admin(struct kvpool *pool)
 	return err;
 }
 
+/* Into pool->next. */
+static int make_table(struct kvpool *pool, struct creation *creation)
+{
+	int (*make)(struct kvpool_table *table, const struct kvpool_geometry *geo,
+		    const struct kvpool_create_plan *plan, const u8 *barred, u8 *taken,
+		    u32 *ret_id) = creation->grow ? kvpool_table_grow : kvpool_table_create;
+
+	*pool->next = *pool->table;
+	return make(pool->next, &pool->geo, &creation->plan, creation->barred, pool->unit_scratch,
+		    &creation->ret_id);
+}
+
 /* One attempt at free units: 0, or 1 if some are barred now and another attempt may find others. */
 static int try_units(struct kvpool *pool, struct creation *creation)
 {
 	u32 old_count = pool->table->slice_count, i, unit, number;
 	bool barred = false;
-	int err;
+	int err = make_table(pool, creation);
 
-	*pool->next = *pool->table;
-	err = kvpool_table_create(pool->next, &pool->geo, &creation->plan, creation->barred,
-				  pool->unit_scratch, &creation->ret_id);
 	if (err)
 		return err;
 	memset(creation->dirty, 0, (kvpool_unit_count(&pool->geo) + 7) / 8);
@@ -247,6 +260,7 @@ static int try_units(struct kvpool *pool, struct creation *creation)
 						    slice->first_unit + unit);
 			if (hosts_in(pool, number, 1)) {
 				kvpool_bit_set(creation->barred, number);
+				creation->held = true;
 				barred = true;
 			} else if (!kvpool_bit(pool->clean, number)) {
 				kvpool_bit_set(creation->dirty, number);
@@ -254,6 +268,7 @@ static int try_units(struct kvpool *pool, struct creation *creation)
 		}
 	}
 	creation->ret_slices = pool->next->slice_count - old_count;
+	creation->ret_first = pool->next->slices[old_count].id;
 	return barred;
 }
 
@@ -299,9 +314,7 @@ static int commit_creation(struct kvpool *pool, void *arg)
 	err = still_admin(pool);
 	if (err)
 		return err;
-	*pool->next = *pool->table;
-	err = kvpool_table_create(pool->next, &pool->geo, &creation->plan, creation->barred,
-				  pool->unit_scratch, &creation->ret_id);
+	err = make_table(pool, creation);
 	if (err)
 		return err;
 	/* Whatever the new tenant leaves there is not clean. */
@@ -337,39 +350,116 @@ static int scrub_planned(struct kvpool *pool, struct creation *creation)
 	return 0;
 }
 
+/* Units are chosen, scrubbed, and given. */
+static int create(struct kvpool *pool, struct creation *creation)
+{
+	u32 bytes = (kvpool_unit_count(&pool->geo) + 7) / 8;
+	int err, scrub_err;
+
+	creation->barred = kzalloc(bytes, GFP_KERNEL);
+	creation->dirty = kzalloc(bytes, GFP_KERNEL);
+	err = creation->barred && creation->dirty ? 0 : -ENOMEM;
+	if (!err)
+		err = kvpool_call(pool, plan_creation, creation);
+	if (!err) {
+		scrub_err = scrub_planned(pool, creation);
+		creation->scrubbed = !scrub_err;
+		err = kvpool_call(pool, commit_creation, creation);
+		if (scrub_err && err == -EIO)
+			err = scrub_err;
+	}
+	kfree(creation->barred);
+	kfree(creation->dirty);
+	return err;
+}
+
 int kvpool_admin_create(struct kvpool *pool, struct kvpool_partition_create *args,
 			const char *name)
 {
-	u32 bytes = (kvpool_unit_count(&pool->geo) + 7) / 8;
 	struct creation creation = {
 		.plan = { .name = name, .bytes = args->bytes, .slice_bytes = args->slice_bytes,
 			  .type = args->type, .ddio = args->ddio },
 	};
-	int err, scrub_err;
+	int err;
 
-	creation.barred = kzalloc(bytes, GFP_KERNEL);
-	creation.dirty = kzalloc(bytes, GFP_KERNEL);
-	err = creation.barred && creation.dirty ? 0 : -ENOMEM;
 	get_random_bytes(creation.uuid, sizeof(creation.uuid));
 	creation.uuid[6] = (creation.uuid[6] & 0x0f) | 0x40;
 	creation.uuid[8] = (creation.uuid[8] & 0x3f) | 0x80;
 	creation.plan.uuid = creation.uuid;
+	err = create(pool, &creation);
+	if (err)
+		return err;
+	memcpy(args->ret_uuid, creation.uuid, sizeof(creation.uuid));
+	args->ret_id = creation.ret_id;
+	args->ret_slice_count = creation.ret_slices;
+	return 0;
+}
+
+static u32 grow_reason(int err, bool held)
+{
+	switch (err) {
+	case -ENOENT:
+		return KVPOOL_CHANGE_NO_PARTITION;
+	case -ESTALE:
+		return KVPOOL_CHANGE_DRAINS;
+	case -EINVAL:
+		return KVPOOL_CHANGE_BAD_BYTES;
+	case -ENOSPC:
+		return held ? KVPOOL_CHANGE_HELD : KVPOOL_CHANGE_NO_ROOM;
+	default:
+		return KVPOOL_CHANGE_DONE;
+	}
+}
+
+int kvpool_admin_grow(struct kvpool *pool, struct kvpool_partition_grow *args, const char *name)
+{
+	struct creation creation = {
+		.plan = { .name = name, .bytes = args->bytes, .slice_bytes = args->slice_bytes },
+		.grow = true,
+	};
+	int err = create(pool, &creation);
+
+	args->ret_reason = grow_reason(err, creation.held);
+	args->ret_first_slice = err ? 0 : creation.ret_first;
+	args->ret_slice_count = err ? 0 : creation.ret_slices;
 	if (!err)
-		err = kvpool_call(pool, plan_creation, &creation);
-	if (!err) {
-		scrub_err = scrub_planned(pool, &creation);
-		creation.scrubbed = !scrub_err;
-		err = kvpool_call(pool, commit_creation, &creation);
-		if (scrub_err && err == -EIO)
-			err = scrub_err;
-	}
-	if (!err) {
-		memcpy(args->ret_uuid, creation.uuid, sizeof(creation.uuid));
-		args->ret_id = creation.ret_id;
-		args->ret_slice_count = creation.ret_slices;
-	}
-	kfree(creation.barred);
-	kfree(creation.dirty);
+		kvpool_kick(pool);
+	return err;
+}
+
+struct shrinking {
+	const struct kvpool_shrink_plan *plan;
+	u64 ret_bytes;
+	u32 ret_reason;
+};
+
+static int shrink(struct kvpool *pool, void *arg)
+{
+	struct shrinking *shrinking = arg;
+	int err = still_admin(pool);
+
+	if (err)
+		return err;
+	*pool->next = *pool->table;
+	err = kvpool_table_shrink(pool->next, &pool->geo, shrinking->plan, &shrinking->ret_bytes,
+				  &shrinking->ret_reason);
+	if (err)
+		return err;
+	err = write_table(pool, pool->admin_epoch);
+	if (!err)
+		kvpool_kick(pool);
+	return err;
+}
+
+/* Begins it, as destruction: the slices are gone when every host is proven out of them. */
+int kvpool_admin_shrink(struct kvpool *pool, struct kvpool_partition_shrink *args,
+			const struct kvpool_shrink_plan *plan)
+{
+	struct shrinking shrinking = { .plan = plan };
+	int err = kvpool_call(pool, shrink, &shrinking);
+
+	args->ret_bytes = shrinking.ret_bytes;
+	args->ret_reason = shrinking.ret_reason;
 	return err;
 }
 

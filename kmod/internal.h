@@ -95,6 +95,10 @@ struct kvpool {
 	atomic64_t line_writes;
 };
 
+/*
+ * Entered by the pool's thread; freed by it, too, when the table does not have it and the
+ * partition has no member: so whoever joined may keep a pointer.
+ */
 struct kvpool_slice {
 	u32 id;
 	u32 device;
@@ -103,7 +107,14 @@ struct kvpool_slice {
 	u64 device_offset;
 	u64 bytes;
 	phys_addr_t start;
-	void __iomem *map; /* registers the type while the partition is attached */
+	void __iomem *map; /* registers the type while it is attached; pool's thread */
+	bool announced; /* this host's use lines name it; pool's thread */
+	bool leaving; /* scratch of detaching; pool's thread */
+	bool failed; /* to attach it to what is attached; pool's thread */
+	bool listed; /* in the table in force; kvpool_lock */
+	bool attached; /* faults may serve it; kvpool_lock */
+	bool draining; /* the table takes it away, faults serve it no more; kvpool_lock */
+	bool force; /* kvpool_lock */
 };
 
 struct kvpool_part {
@@ -119,15 +130,13 @@ struct kvpool_part {
 	bool draining; /* kvpool_lock */
 	bool force;
 	bool attached; /* pool's thread; kvpool_lock */
-	bool removed;
 	u32 type_obtained;
 	u32 members; /* whose reachers are not gone; kvpool_lock */
 	u32 attaching; /* joins under way: no detach; kvpool_lock */
 	u64 slots; /* taken; kvpool_lock */
 	u32 poisoned; /* kvpool_lock */
 	struct xarray poison; /* pages; entered under kvpool_lock, read by faults */
-	u32 slice_count;
-	struct kvpool_slice *slices;
+	struct xarray slices; /* by id; entered under kvpool_lock, read by faults */
 };
 
 /* A descriptor of a node. Its pseudo inode is its own, so that one member is zapped alone. */
@@ -167,7 +176,7 @@ struct kvpool_member {
 	bool revoked;
 	bool late; /* a fault came past the deadline */
 	bool dead; /* never again: the process is gone, or the partition */
-	bool mapped; /* ever */
+	struct xarray mapped; /* ids of slices, ever; entered by mmap */
 
 	bool reaper_due; /* its line is to be written; kvpool_lock */
 	bool quieting;
@@ -241,6 +250,9 @@ void kvpool_table_apply(struct kvpool *pool);
 int kvpool_admin_take(struct kvpool *pool, u64 *ret_epoch);
 int kvpool_admin_create(struct kvpool *pool, struct kvpool_partition_create *args,
 			const char *name);
+int kvpool_admin_grow(struct kvpool *pool, struct kvpool_partition_grow *args, const char *name);
+int kvpool_admin_shrink(struct kvpool *pool, struct kvpool_partition_shrink *args,
+			const struct kvpool_shrink_plan *plan);
 int kvpool_admin_destroy(struct kvpool *pool, const char *name, bool force);
 int kvpool_admin_fence(struct kvpool *pool, u32 host, u64 incarnation);
 void kvpool_admin_tick(struct kvpool *pool);
@@ -257,8 +269,13 @@ void kvpool_part_put(struct kvpool_part *part);
 int kvpool_part_attach(struct kvpool *pool, void *part); /* thread, no lock; holds `attaching` */
 void kvpool_part_drain(struct kvpool_part *part, bool force);
 void kvpool_part_detach_idle(struct kvpool *pool); /* thread, no lock */
-struct kvpool_slice *kvpool_part_slice(struct kvpool_part *part, u32 id);
+int kvpool_part_follow(struct kvpool_part *part);
+void kvpool_part_attach_grown(struct kvpool *pool); /* thread, no lock */
+struct kvpool_slice *kvpool_part_slice(struct kvpool_part *part, u32 id); /* no lock */
+struct kvpool_slice *kvpool_part_first(struct kvpool_part *part); /* no lock */
+u64 kvpool_part_bytes(struct kvpool_part *part, u32 *ret_slices);
 void kvpool_part_retire(struct kvpool_part *part); /* thread, no lock */
+int kvpool_slice_quiet(u64 incarnation, u32 slice); /* no lock */
 
 /* member.c */
 int kvpool_join(struct kvpool_join *args, struct file **files, u32 count);
@@ -271,7 +288,11 @@ void kvpool_member_put(struct kvpool_member *member);
 void kvpool_member_release(struct kvpool_open *open);
 void kvpool_members_scan_soon(void);
 void kvpool_members_reap(struct kvpool *pool); /* thread */
-void kvpool_members_kill(struct kvpool_part *part); /* kvpool_lock */
+/* kvpool_lock. Of one slice, or of the whole partition: 0. */
+void kvpool_members_kill(struct kvpool_part *part, u32 slice);
+void kvpool_members_lose(struct kvpool_part *part, struct kvpool_slice *slice, bool *ret_lost);
+bool kvpool_slice_is_reached(const struct kvpool_slice *slice);
+int kvpool_member_forget_slice(u64 incarnation, u32 slice);
 bool kvpool_member_is_current(const struct kvpool_member *member);
 int kvpool_member_add_mm(struct kvpool_member *member, struct mm_struct *mm);
 struct kvpool_state *kvpool_member_state(struct kvpool_member *member);
@@ -293,6 +314,7 @@ bool kvpool_page_is_poisoned(struct kvpool_part *part, const struct kvpool_slice
 bool kvpool_leaf_is_poisoned(struct kvpool_part *part, const struct kvpool_slice *slice, u64 offset,
 			     u64 bytes);
 int kvpool_poison(u32 device, u64 device_offset, u64 bytes);
+void kvpool_poison_forget(struct kvpool_part *part, const struct kvpool_slice *slice);
 void kvpool_poison_init(void);
 void kvpool_poison_exit(void);
 

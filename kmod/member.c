@@ -49,6 +49,7 @@ static void free_member(struct kref *ref)
 	put_pid(member->tgid);
 	for (i = 0; i < member->part_count; i++)
 		kvpool_part_put(member->parts[i]);
+	xa_destroy(&member->mapped);
 	kfree(member->parts);
 	__free_page(member->state);
 	if (member->zero)
@@ -176,7 +177,7 @@ static bool reachers_left(struct kvpool_member *member, u64 now)
 		mmdrop(reacher->mm);
 		kfree(reacher);
 	}
-	if (!READ_ONCE(member->mapped))
+	if (xa_empty(&member->mapped))
 		return left;
 	/* A process made with CLONE_VM goes on with the same mm. */
 	if (thread_group_lives(member->tgid) || atomic_read(&member->mm->mm_users))
@@ -187,7 +188,7 @@ static bool reachers_left(struct kvpool_member *member, u64 now)
 static u32 count_reachers(struct kvpool_member *member)
 {
 	struct kvpool_reacher *reacher;
-	u32 count = READ_ONCE(member->mapped);
+	u32 count = !xa_empty(&member->mapped);
 
 	spin_lock(&member->reach_lock);
 	list_for_each_entry(reacher, &member->reachers, list)
@@ -227,24 +228,84 @@ static void kill_mm_owner(struct mm_struct *mm)
 #endif
 }
 
-/* Forced destruction: whoever may still reach the partition from here. */
-void kvpool_members_kill(struct kvpool_part *part)
+static bool is_member_of(const struct kvpool_member *member, const struct kvpool_part *part)
+{
+	u32 i;
+
+	for (i = 0; i < member->part_count; i++)
+		if (member->parts[i] == part)
+			return true;
+	return false;
+}
+
+/*
+ * A slice goes while its members live on. STATE says so before anything else than the pool is
+ * served there, and faults that looked before are over when the mappings go.
+ */
+void kvpool_members_lose(struct kvpool_part *part, struct kvpool_slice *slice, bool *ret_lost)
+{
+	loff_t at = (loff_t)slice->id << KVPOOL_MAP_ID_SHIFT;
+	struct kvpool_member *member;
+	struct kvpool_state *state;
+	struct kvpool_open *open;
+
+	lockdep_assert_held(&kvpool_lock);
+	list_for_each_entry(member, &kvpool_members, list) {
+		state = kvpool_member_state(member);
+		if (is_member_of(member, part))
+			smp_store_release(&state->lost, state->lost + 1);
+	}
+	smp_store_release(ret_lost, true);
+	list_for_each_entry(member, &kvpool_members, list) {
+		if (!is_member_of(member, part))
+			continue;
+		down_write(&member->sem);
+		list_for_each_entry(open, &member->opens, list)
+			if (open->part == part)
+				unmap_mapping_range(open->inode->i_mapping, at, slice->bytes, 1);
+		up_write(&member->sem);
+	}
+}
+
+/* Whether anything on this host that ever mapped the slice may still reach it. */
+bool kvpool_slice_is_reached(const struct kvpool_slice *slice)
 {
 	struct kvpool_member *member;
-	struct kvpool_reacher *reacher;
-	u32 i;
 
 	lockdep_assert_held(&kvpool_lock);
 	list_for_each_entry(member, &kvpool_members, list)
-		for (i = 0; i < member->part_count; i++) {
-			if (member->parts[i] != part)
-				continue;
-			kill_pid(member->tgid, SIGKILL, 1);
-			spin_lock(&member->reach_lock);
-			list_for_each_entry(reacher, &member->reachers, list)
-				kill_mm_owner(reacher->mm);
-			spin_unlock(&member->reach_lock);
-		}
+		if (xa_load(&member->mapped, slice->id))
+			return true;
+	return false;
+}
+
+int kvpool_member_forget_slice(u64 incarnation, u32 slice)
+{
+	struct kvpool_member *member;
+
+	lockdep_assert_held(&kvpool_lock);
+	list_for_each_entry(member, &kvpool_members, list)
+		if (member->incarnation == incarnation)
+			return xa_erase(&member->mapped, slice) ? 0 : -ESRCH;
+	return -ESRCH;
+}
+
+/* Forced: whoever may still reach the partition from here, or the slice. */
+void kvpool_members_kill(struct kvpool_part *part, u32 slice)
+{
+	struct kvpool_member *member;
+	struct kvpool_reacher *reacher;
+
+	lockdep_assert_held(&kvpool_lock);
+	list_for_each_entry(member, &kvpool_members, list) {
+		if (!is_member_of(member, part) || (slice && !xa_load(&member->mapped, slice)))
+			continue;
+		kill_pid(member->tgid, SIGKILL, 1);
+		spin_lock(&member->reach_lock);
+		list_for_each_entry(reacher, &member->reachers, list)
+			kill_mm_owner(reacher->mm);
+		spin_unlock(&member->reach_lock);
+	}
 }
 
 static void scan_members(struct work_struct *work)
@@ -305,13 +366,15 @@ static u32 reaper_state(const struct kvpool_member *member, bool quiet)
 /* The line of a member's slot, in the page that its store's members read. */
 static void write_reaper_line(struct kvpool *pool, struct kvpool_member *member, bool quiet)
 {
-	const struct kvpool_slice *slice = &member->parts[0]->slices[0];
+	const struct kvpool_slice *slice = kvpool_part_first(member->parts[0]);
 	u64 offset = pool->host * KVPOOL_REAPER_PAGE_BYTES + member->slot * KVPOOL_LINE_BYTES;
-	struct kvpool_place at = { slice->device, slice->device_offset + offset };
+	struct kvpool_place at = {};
 	union kvpool_line line = {};
 
-	if (!slice->map || member->slot >= KVPOOL_MEMBER_SLOTS)
+	if (!slice || !slice->map || member->slot >= KVPOOL_MEMBER_SLOTS)
 		return;
+	at.device = slice->device;
+	at.offset = slice->device_offset + offset;
 	mutex_lock(&kvpool_lock);
 	line.reaper.magic = cpu_to_le32(KVPOOL_MAGIC_REAPER);
 	line.reaper.host = cpu_to_le16(pool->host);
@@ -392,6 +455,7 @@ static struct kvpool_member *new_member(const struct kvpool_join *args, u32 part
 	INIT_LIST_HEAD(&member->list);
 	INIT_LIST_HEAD(&member->opens);
 	INIT_LIST_HEAD(&member->reachers);
+	xa_init(&member->mapped);
 	spin_lock_init(&member->reach_lock);
 	init_rwsem(&member->sem);
 	member->notifier.ops = &notifier_ops;

@@ -94,14 +94,11 @@ const struct attribute_group *kvpool_pool_groups[] = { &pool_group, NULL };
 	}                                                                                          \
 	static DEVICE_ATTR_RO(name)
 
-static u64 part_bytes(const struct kvpool_part *part)
+static u64 part_bytes(struct kvpool_part *part)
 {
-	u64 bytes = 0;
-	u32 i;
+	u32 slices;
 
-	for (i = 0; i < part->slice_count; i++)
-		bytes += part->slices[i].bytes;
-	return bytes;
+	return kvpool_part_bytes(part, &slices);
 }
 
 static u32 part_reachers(struct kvpool_part *part)

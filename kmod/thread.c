@@ -291,6 +291,9 @@ void kvpool_table_apply(struct kvpool *pool)
 				continue;
 			}
 			list_add_tail(&part->list, &added);
+		} else if (kvpool_part_follow(part)) {
+			pr_err("partition %s: no memory for its new slices, not offered here\n",
+			       entry->name);
 		}
 		if (entry->state == KVPOOL_PARTITION_DRAINING)
 			kvpool_part_drain(part, entry->flags & KVPOOL_PARTITION_F_FORCE);
@@ -340,13 +343,15 @@ static void drop_parts(struct kvpool *pool)
 static void write_ack(struct kvpool *pool)
 {
 	union kvpool_line line = {};
+	struct kvpool_slice *slice;
 	struct kvpool_part *part;
-	u32 held = 0, i;
+	unsigned long id;
+	u32 held = 0;
 
 	mutex_lock(&kvpool_lock);
 	list_for_each_entry(part, &kvpool_parts, list)
-		for (i = 0; part->draining && part->attached && i < part->slice_count; i++)
-			held += part->slices[i].unit_count;
+		xa_for_each(&part->slices, id, slice)
+			held += slice->draining && slice->announced ? slice->unit_count : 0;
 	mutex_unlock(&kvpool_lock);
 	line.ack.magic = cpu_to_le32(KVPOOL_MAGIC_ACK);
 	line.ack.host = cpu_to_le16(pool->host);
@@ -372,6 +377,7 @@ static void tick(struct work_struct *work)
 	kvpool_members_reap(pool);
 	kvpool_part_detach_idle(pool);
 	drop_parts(pool);
+	kvpool_part_attach_grown(pool);
 	if (!READ_ONCE(pool->gone)) {
 		kvpool_admin_tick(pool);
 		if (generation != pool->table->generation)

@@ -114,6 +114,28 @@ int destroy(const char *name, uint64_t flags) {
   return ioctl(control, KVPOOL_PARTITION_DESTROY, &destroy);
 }
 
+struct kvpool_partition_grow grown;
+struct kvpool_partition_shrink shrunk;
+
+int grow(const char *name, uint64_t bytes) {
+  memset(&grown, 0, sizeof grown);
+  grown.bytes = bytes;
+  grown.name = (uintptr_t)name;
+  grown.name_len = strlen(name);
+  return ioctl(control, KVPOOL_PARTITION_GROW, &grown);
+}
+
+int shrink(const char *name, const uint32_t *ids, uint32_t count, uint64_t bytes, uint64_t flags) {
+  memset(&shrunk, 0, sizeof shrunk);
+  shrunk.flags = flags;
+  shrunk.name = (uintptr_t)name;
+  shrunk.name_len = strlen(name);
+  shrunk.slices = (uintptr_t)ids;
+  shrunk.slice_count = count;
+  shrunk.bytes = bytes;
+  return ioctl(control, KVPOOL_PARTITION_SHRINK, &shrunk);
+}
+
 struct kvpool_info info(void) {
   struct kvpool_info info = {0};
   ioctl(control, KVPOOL_GET_INFO, &info);
@@ -309,6 +331,7 @@ int main(int argc, char **argv) {
   test_partitions();
   in_process("mapping", test_mapping);
   test_members();
+  test_resize();
   test_unload();
   return tap_end();
 }

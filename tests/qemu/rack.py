@@ -131,6 +131,7 @@ class Rack:
             machine.wait_ready()
         self.meet()
         self.hand_over()
+        self.resized()
         self.killed_user()
         self.paused_administrator()
         self.paused_user()
@@ -184,6 +185,27 @@ class Rack:
         self.until(user, "partition pay", 2, 1, "everywhere")
         self.same(user, "member 0 join 600000", 0, "which the user joins")
         self.expect(user.ask("member 0 sum") == [0, 0], "it holds nothing of what was there")
+
+    # A partition grows under members of another host, and gives back what they did not keep.
+    def resized(self) -> None:
+        admin, user, rival = self.machines
+        self.same(admin, "grow pay 2", 0, "the partition grows")
+        self.until(user, "partition pay", 6, 4, "all hosts see its new slices")
+        self.same(rival, "member 0 join 600000", 0, "a member of the rival, which maps the old ones")
+        self.until(user, "member 0 slice 2", 0, 0, "who had joined before maps a new one")
+        self.expect(user.ask("member 0 sum") == [0, 0], "it is zero")
+        self.same(user, "member 0 write 64 0x4321", 0, "and written")
+        self.same(admin, "shrink pay 2", 0, "both new slices are to go")
+        self.until(user, "member 0 lost", 1, 2, "its member is told")
+        self.expect(user.ask("member 0 write 64 1")[0] == SIGBUS, "and its mapping gone")
+        self.until(admin, "held", 1, 0b010, "held by the one host that mapped it")
+        self.until(admin, "partition pay", 6, 2, "the partition stays, with what it had")
+        self.same(rival, "member 0 write 64 0x55", 0, "where the others go on")
+        self.same(user, "member 0 quit", 0, "the member ends")
+        self.until(admin, "held", 1, 0, "nobody holds it any more")
+        self.until(admin, "info", 5, DATA_UNITS - 5, "and its units are free")
+        self.same(rival, "member 0 quit", 0, "the rival's member ends, too")
+        self.same(user, "member 0 join 600000", 0, "a member of the user's, as before")
 
     # A host that is gone proves nothing by being silent.
     def killed_user(self) -> None:

@@ -126,6 +126,59 @@ struct kvpool_partition_destroy {
 	__u32 pad;
 };
 
+/* Why a partition was not changed. */
+#define KVPOOL_CHANGE_DONE 0
+#define KVPOOL_CHANGE_NO_PARTITION 1 /* ENOENT */
+#define KVPOOL_CHANGE_DRAINS 2 /* ESTALE: the whole partition is on its way out */
+#define KVPOOL_CHANGE_BAD_BYTES 3 /* EINVAL: nothing, or no multiple of the unit */
+#define KVPOOL_CHANGE_NO_ROOM 4 /* ENOSPC: too few units, slices or ids are free */
+#define KVPOOL_CHANGE_HELD 5 /* ENOSPC: units are free but for hosts that are not proven out */
+#define KVPOOL_CHANGE_NO_SLICE 6 /* ENOENT: no slice of this partition has that id */
+#define KVPOOL_CHANGE_FIRST_SLICE 7 /* EBUSY: the drivers' lines lie in it */
+#define KVPOOL_CHANGE_NOTHING_LEFT 8 /* EBUSY: destroy it instead */
+#define KVPOOL_CHANGE_NOT_WHOLE 9 /* EINVAL: no whole slices are together so many bytes */
+
+/* More slices for a partition, of units that were scrubbed; hosts attach them as they see them. */
+struct kvpool_partition_grow {
+	__u64 flags;
+	__u64 bytes; /* to be added, multiple of the unit */
+	__u64 slice_bytes; /* as in kvpool_partition_create */
+	__aligned_u64 name;
+	__u32 name_len;
+	__u32 ret_reason; /* KVPOOL_CHANGE_* */
+	__u32 ret_first_slice; /* id; the new ones have the highest */
+	__u32 ret_slice_count;
+};
+
+#define KVPOOL_SHRINK_F_FORCE 1 /* kill what can still reach the slices */
+#define KVPOOL_SHRINK_SLICES_MAX 4096
+
+/*
+ * Begins the end of slices, whole ones, while the partition stays. Whoever keeps something in
+ * them moves it away before.
+ */
+struct kvpool_partition_shrink {
+	__u64 flags;
+	__aligned_u64 name;
+	__aligned_u64 slices; /* array of __u32, ids */
+	__u32 name_len;
+	__u32 slice_count; /* 0: the newest, so many that they are together `bytes` */
+	__u64 bytes; /* 0 where slices are named */
+	__u64 ret_bytes; /* that drain now; NOT_WHOLE: the least above that would be whole */
+	__u32 ret_reason; /* KVPOOL_CHANGE_* */
+	__u32 pad;
+};
+
+#define KVPOOL_SLICE_QUIET_F_CONFIRMED 1 /* required: no device reaches the slice for this member */
+
+/* Of a slice that drains on this host; the host's own word, never the member's. */
+struct kvpool_slice_quiet {
+	__u64 flags;
+	__u64 incarnation; /* of the member */
+	__u32 slice;
+	__u32 pad;
+};
+
 #define KVPOOL_LIST_DEVICES 1
 #define KVPOOL_LIST_HOSTS 2
 #define KVPOOL_LIST_PARTITIONS 3
@@ -282,6 +335,12 @@ struct kvpool_quiet {
 #define KVPOOL_REVOKE _IOW(KVPOOL_IOC_MAGIC, 0x08, struct kvpool_revoke) /* C A */
 #define KVPOOL_POISON _IOW(KVPOOL_IOC_MAGIC, 0x09, struct kvpool_poison) /* C A */
 
+#define KVPOOL_PARTITION_GROW \
+	_IOWR(KVPOOL_IOC_MAGIC, 0x0a, struct kvpool_partition_grow) /* C A */
+#define KVPOOL_PARTITION_SHRINK \
+	_IOWR(KVPOOL_IOC_MAGIC, 0x0b, struct kvpool_partition_shrink) /* C A */
+#define KVPOOL_SLICE_QUIET _IOW(KVPOOL_IOC_MAGIC, 0x0c, struct kvpool_slice_quiet) /* C A */
+
 #define KVPOOL_JOIN _IOWR(KVPOOL_IOC_MAGIC, 0x10, struct kvpool_join) /* P */
 #define KVPOOL_RENEW _IOWR(KVPOOL_IOC_MAGIC, 0x11, struct kvpool_renew) /* P M */
 #define KVPOOL_POPULATE _IOWR(KVPOOL_IOC_MAGIC, 0x12, struct kvpool_populate) /* P M */
@@ -298,6 +357,12 @@ struct kvpool_state {
 	__u64 deadline_ns; /* CLOCK_BOOTTIME */
 	__u64 revoked; /* set before the mappings go; nothing read after that means anything */
 	__u64 cpu_fenced; /* the last incarnation whose mappings are gone */
+	/*
+	 * Slices that were taken away from this member while it lives on. Grows before the mappings
+	 * go, never falls: what was read or stored since it was looked at last may have been a
+	 * private page, if JOIN asked for one.
+	 */
+	__u64 lost;
 };
 
 #endif

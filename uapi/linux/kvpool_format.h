@@ -187,6 +187,8 @@ struct kvpool_partition_record {
 #define KVPOOL_SLICE_ACTIVE 1
 #define KVPOOL_SLICE_DRAINING 2
 
+#define KVPOOL_SLICE_F_FORCE 1 /* hosts kill what can still reach it */
+
 /* writer: the host of the area; no CRC: the table's line has one over all of them */
 struct kvpool_slice_record {
 	__le32 id; /* never used again in this life */
@@ -195,7 +197,8 @@ struct kvpool_slice_record {
 	__le32 unit_count;
 	__le16 device;
 	__u8 state;
-	__u8 reserved[5];
+	__u8 flags;
+	__u8 reserved[4];
 	__le64 reserved2;
 };
 
