@@ -49,7 +49,7 @@ static int write_table(struct kvpool *pool, u64 claimed)
 	err = kvpool_claims_read(pool, views);
 	mutex_lock(&kvpool_lock);
 	if (!err)
-		memcpy(pool->claims, views, sizeof(pool->claims));
+		kvpool_claims_seen(pool, views);
 	else
 		*own = view;
 	if (!err && kvpool_claims_outbid(views, pool->geo.host_count, claimed)) {
@@ -533,6 +533,14 @@ int kvpool_admin_fence(struct kvpool *pool, u32 host, u64 incarnation)
 	return err;
 }
 
+static void event_held(struct kvpool *pool, const struct kvpool_slice_entry *slice, u64 held)
+{
+	struct kvpool_place at = { slice->device, (u64)slice->first_unit << pool->geo.unit_shift };
+
+	kvpool_event_place(KVPOOL_EVENT_SLICE_HELD, pool, slice->partition, slice->id, at,
+			   (u64)slice->unit_count << pool->geo.unit_shift, held);
+}
+
 /*
  * What drains and is proven free leaves the table; what is not is shown with the hosts it waits
  * for.
@@ -554,6 +562,8 @@ void kvpool_admin_tick(struct kvpool *pool)
 		first = kvpool_unit_number(&pool->geo, slice->device, slice->first_unit);
 		held = hosts_in(pool, first, slice->unit_count);
 		mutex_lock(&kvpool_lock);
+		if (held && held != pool->held[i])
+			event_held(pool, slice, held);
 		pool->held[i] = held;
 		mutex_unlock(&kvpool_lock);
 		if (held)

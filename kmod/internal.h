@@ -9,7 +9,7 @@
  *   member->sem           a fault from its check to its verification (read); revoke to the end of
  *                         the zap, renewal, joining again (write)
  *   i_mmap, page tables
- *   member->reach_lock    spinlock, innermost
+ *   member->reach_lock, that of events.c: spinlocks, innermost
  * The pool's thread (an ordered workqueue) is the only one that touches control lines. It takes
  * kvpool_lock, never kvpool_control_lock; who waits for it holds none but kvpool_control_lock.
  * No user copy under kvpool_lock or member->sem.
@@ -27,6 +27,7 @@
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
+#include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
@@ -34,6 +35,7 @@
 
 #include "logic/args.h"
 #include "logic/claims.h"
+#include "logic/events.h"
 #include "logic/geometry.h"
 #include "logic/label.h"
 #include "logic/lease.h"
@@ -111,6 +113,7 @@ struct kvpool_slice {
 	bool announced; /* this host's use lines name it; pool's thread */
 	bool leaving; /* scratch of detaching; pool's thread */
 	bool failed; /* to attach it to what is attached; pool's thread */
+	bool found; /* scratch of following the table; kvpool_lock */
 	bool listed; /* in the table in force; kvpool_lock */
 	bool attached; /* faults may serve it; kvpool_lock */
 	bool draining; /* the table takes it away, faults serve it no more; kvpool_lock */
@@ -145,6 +148,12 @@ struct kvpool_open {
 	struct inode *inode;
 	struct kvpool_member *member; /* set once, under kvpool_lock */
 	struct list_head list; /* of the member's; kvpool_lock */
+
+	/* events.c */
+	struct list_head listening;
+	struct kvpool_ring ring;
+	wait_queue_head_t heard;
+	bool ended;
 };
 
 struct kvpool_reacher {
@@ -241,6 +250,8 @@ int kvpool_host_write(struct kvpool *pool, u32 state);
 void kvpool_host_gone(struct kvpool *pool, const char *why);
 int kvpool_use_write(struct kvpool *pool, const struct kvpool_slice *slice, u32 use);
 int kvpool_claims_read(struct kvpool *pool, struct kvpool_claim_view *views);
+/* kvpool_lock */
+void kvpool_claims_seen(struct kvpool *pool, const struct kvpool_claim_view *views);
 int kvpool_table_read(struct kvpool *pool, const struct kvpool_claim_view *view, u32 host,
 		      struct kvpool_table *table);
 int kvpool_sync(struct kvpool *pool);
@@ -270,6 +281,7 @@ int kvpool_part_attach(struct kvpool *pool, void *part); /* thread, no lock; hol
 void kvpool_part_drain(struct kvpool_part *part, bool force);
 void kvpool_part_detach_idle(struct kvpool *pool); /* thread, no lock */
 int kvpool_part_follow(struct kvpool_part *part);
+void kvpool_part_freed(struct kvpool_part *part); /* no lock */
 void kvpool_part_attach_grown(struct kvpool *pool); /* thread, no lock */
 struct kvpool_slice *kvpool_part_slice(struct kvpool_part *part, u32 id); /* no lock */
 struct kvpool_slice *kvpool_part_first(struct kvpool_part *part); /* no lock */
@@ -317,6 +329,19 @@ int kvpool_poison(u32 device, u64 device_offset, u64 bytes);
 void kvpool_poison_forget(struct kvpool_part *part, const struct kvpool_slice *slice);
 void kvpool_poison_init(void);
 void kvpool_poison_exit(void);
+
+/* events.c; any lock */
+struct poll_table_struct;
+int kvpool_events_open(struct kvpool_open *open);
+void kvpool_events_close(struct kvpool_open *open);
+void kvpool_events_end(const struct kvpool_part *part);
+void kvpool_event_pool(u32 kind, u32 host, u64 value);
+void kvpool_event_member(const struct kvpool_member *member, u32 kind);
+void kvpool_event_place(u32 kind, const struct kvpool *pool, u32 partition, u32 slice,
+			struct kvpool_place at, u64 bytes, u64 value);
+void kvpool_event_slice(u32 kind, const struct kvpool_part *part, const struct kvpool_slice *slice);
+ssize_t kvpool_read(struct file *file, char __user *to, size_t bytes, loff_t *offset);
+__poll_t kvpool_poll(struct file *file, struct poll_table_struct *table);
 
 /* sysfs.c */
 extern const struct attribute_group *kvpool_pool_groups[];

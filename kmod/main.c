@@ -103,6 +103,14 @@ static int open_part(struct kvpool_open *open, u32 minor)
 	return err;
 }
 
+static void close_part(struct kvpool_part *part)
+{
+	mutex_lock(&kvpool_lock);
+	part->pool->opens--;
+	mutex_unlock(&kvpool_lock);
+	kvpool_part_put(part);
+}
+
 static int kvpool_open(struct inode *inode, struct file *file)
 {
 	struct kvpool_open *open = kzalloc(sizeof(*open), GFP_KERNEL_ACCOUNT);
@@ -123,9 +131,15 @@ static int kvpool_open(struct inode *inode, struct file *file)
 	err = minor ? open_part(open, minor) : 0;
 	if (err)
 		goto put;
+	err = kvpool_events_open(open);
+	if (err)
+		goto close;
 	file->f_mapping = open->inode->i_mapping;
 	file->private_data = open;
 	return 0;
+close:
+	if (open->part)
+		close_part(open->part);
 put:
 	iput(open->inode);
 unpin:
@@ -138,14 +152,11 @@ free:
 static int kvpool_close(struct inode *inode, struct file *file)
 {
 	struct kvpool_open *open = file->private_data;
-	struct kvpool_part *part = open->part;
 
-	if (part) {
+	kvpool_events_close(open);
+	if (open->part) {
 		kvpool_member_release(open);
-		mutex_lock(&kvpool_lock);
-		part->pool->opens--;
-		mutex_unlock(&kvpool_lock);
-		kvpool_part_put(part);
+		close_part(open->part);
 	}
 	iput(open->inode);
 	simple_release_fs(&mount, &mount_count);
@@ -157,6 +168,8 @@ const struct file_operations kvpool_fops = {
 	.owner = THIS_MODULE,
 	.open = kvpool_open,
 	.release = kvpool_close,
+	.read = kvpool_read,
+	.poll = kvpool_poll,
 	.mmap = kvpool_mmap,
 	.get_unmapped_area = kvpool_unmapped_area,
 	.unlocked_ioctl = kvpool_ioctl,

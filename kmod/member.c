@@ -70,12 +70,15 @@ void kvpool_member_put(struct kvpool_member *member)
 void kvpool_member_revoke(struct kvpool_member *member, bool dead)
 {
 	struct kvpool_state *state = kvpool_member_state(member);
+	bool was = member->revoked;
 	struct kvpool_open *open;
 
 	lockdep_assert_held(&kvpool_lock);
 	if (member->revoked && (member->dead || !dead))
 		return;
 	smp_store_release(&state->revoked, 1);
+	if (!was)
+		kvpool_event_member(member, KVPOOL_EVENT_MEMBER_REVOKED);
 	down_write(&member->sem);
 	member->revoked = true;
 	member->dead = member->dead || dead;
@@ -84,6 +87,10 @@ void kvpool_member_revoke(struct kvpool_member *member, bool dead)
 	up_write(&member->sem);
 	smp_store_release(&state->cpu_fenced, member->incarnation);
 	trace_kvpool_revoke(member->parts[0]->id, member->slot, member->incarnation);
+	if (!was)
+		kvpool_event_member(member, KVPOOL_EVENT_MEMBER_FENCED);
+	if (dead)
+		kvpool_event_member(member, KVPOOL_EVENT_MEMBER_DEAD);
 	member->reaper_due = true;
 	if (kvpool_pool)
 		kvpool_kick(kvpool_pool);
@@ -426,6 +433,7 @@ void kvpool_members_reap(struct kvpool *pool)
 		write_reaper_line(pool, member, quiet);
 		if (quiet) {
 			trace_kvpool_quiet(member->parts[0]->id, member->slot, member->incarnation);
+			kvpool_event_member(member, KVPOOL_EVENT_MEMBER_QUIET);
 			mutex_lock(&kvpool_lock);
 			list_del_init(&member->list);
 			for (i = 0; i < member->part_count; i++)

@@ -116,11 +116,24 @@ static void drain_slice(struct kvpool_part *part, struct kvpool_slice *slice, bo
 	if (!slice->draining) {
 		trace_kvpool_slice_drain(part->id, slice->id);
 		kvpool_members_lose(part, slice, &slice->draining);
+		kvpool_event_slice(KVPOOL_EVENT_SLICE_DRAINS, part, slice);
 	}
 	if (force && !slice->force) {
 		slice->force = true;
 		kvpool_members_kill(part, slice->id);
 	}
+}
+
+/* The whole partition left the table: no more is heard of it. */
+void kvpool_part_freed(struct kvpool_part *part)
+{
+	struct kvpool_slice *slice;
+	unsigned long id;
+
+	xa_for_each(&part->slices, id, slice)
+		if (slice->listed)
+			kvpool_event_slice(KVPOOL_EVENT_SLICE_FREE, part, slice);
+	kvpool_events_end(part);
 }
 
 /* What nobody can have a pointer to any more, since a member was the only way to one. */
@@ -151,7 +164,7 @@ int kvpool_part_follow(struct kvpool_part *part)
 
 	lockdep_assert_held(&kvpool_lock);
 	xa_for_each(&part->slices, id, slice)
-		slice->listed = false;
+		slice->found = false;
 	for (i = 0; i < table->slice_count; i++) {
 		const struct kvpool_slice_entry *entry = &table->slices[i];
 
@@ -162,18 +175,22 @@ int kvpool_part_follow(struct kvpool_part *part)
 			err = -ENOMEM;
 			continue;
 		}
+		slice->found = true;
 		slice->listed = true;
 		/* All of a partition is drained by kvpool_part_drain(). */
 		if (entry->state == KVPOOL_SLICE_DRAINING &&
 		    whole->state == KVPOOL_PARTITION_ACTIVE)
 			drain_slice(part, slice, entry->flags & KVPOOL_SLICE_F_FORCE);
 	}
-	xa_for_each(&part->slices, id, slice)
-		if (!slice->listed) {
-			/* Without this host's proof only after it was fenced. */
-			drain_slice(part, slice, false);
-			kvpool_poison_forget(part, slice);
-		}
+	xa_for_each(&part->slices, id, slice) {
+		if (slice->found || !slice->listed)
+			continue;
+		/* Without this host's proof only after it was fenced. */
+		drain_slice(part, slice, false);
+		kvpool_poison_forget(part, slice);
+		slice->listed = false;
+		kvpool_event_slice(KVPOOL_EVENT_SLICE_FREE, part, slice);
+	}
 	free_slices(part);
 	return err;
 }
@@ -358,9 +375,12 @@ static int attach(struct kvpool *pool, struct kvpool_part *part)
 		return err;
 	}
 	mutex_lock(&kvpool_lock);
-	xa_for_each(&part->slices, id, slice)
-		if (is_new(slice))
-			smp_store_release(&slice->attached, true);
+	xa_for_each(&part->slices, id, slice) {
+		if (!is_new(slice))
+			continue;
+		smp_store_release(&slice->attached, true);
+		kvpool_event_slice(KVPOOL_EVENT_SLICE_READY, part, slice);
+	}
 	part->attached = true;
 	mutex_unlock(&kvpool_lock);
 	return 0;
@@ -451,8 +471,11 @@ void kvpool_part_drain(struct kvpool_part *part, bool force)
 			for (i = 0; i < member->part_count; i++)
 				if (member->parts[i] == part)
 					kvpool_member_revoke(member, true);
-		xa_for_each(&part->slices, id, slice)
+		xa_for_each(&part->slices, id, slice) {
+			if (!slice->draining)
+				kvpool_event_slice(KVPOOL_EVENT_SLICE_DRAINS, part, slice);
 			WRITE_ONCE(slice->draining, true);
+		}
 	}
 	if (force && !part->force) {
 		part->force = true;

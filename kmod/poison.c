@@ -95,6 +95,9 @@ static int poison_part(struct kvpool_part *part, u32 device, u64 device_offset)
 		if (before)
 			return 0;
 		part->poisoned++;
+		kvpool_event_place(KVPOOL_EVENT_POISON, part->pool, part->id, slice->id,
+				   (struct kvpool_place){ device, device_offset & PAGE_MASK },
+				   PAGE_SIZE, 0);
 		pr_err("partition %s: poison on device %u at %#llx\n", part->name, device,
 		       device_offset & PAGE_MASK);
 		zap_leaf(part, slice, offset);

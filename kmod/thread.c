@@ -62,6 +62,7 @@ void kvpool_host_gone(struct kvpool *pool, const char *why)
 	if (xchg(&pool->gone, true))
 		return;
 	pr_alert("pool %pUb: host %u fenced itself: %s\n", pool->seal.uuid, pool->host, why);
+	kvpool_event_pool(KVPOOL_EVENT_HOST_GONE, pool->host, pool->incarnation);
 	queue_work(system_unbound_wq, &gone_work);
 }
 
@@ -214,6 +215,18 @@ int kvpool_table_read(struct kvpool *pool, const struct kvpool_claim_view *view,
 	return err;
 }
 
+void kvpool_claims_seen(struct kvpool *pool, const struct kvpool_claim_view *views)
+{
+	int before = kvpool_claims_in_force(pool->claims, pool->geo.host_count);
+	int after = kvpool_claims_in_force(views, pool->geo.host_count);
+	u64 epoch = before < 0 ? 0 : pool->claims[before].active;
+
+	lockdep_assert_held(&kvpool_lock);
+	memcpy(pool->claims, views, sizeof(pool->claims));
+	if (after >= 0 && views[after].active != epoch)
+		kvpool_event_pool(KVPOOL_EVENT_ADMINISTRATOR, after, views[after].active);
+}
+
 /*
  * Reads who administers, and the table in force if it is another one than the loaded. -ENODATA:
  * nobody ever did. -EAGAIN: it changed while it was read.
@@ -246,7 +259,7 @@ int kvpool_sync(struct kvpool *pool)
 	}
 	mutex_lock(&kvpool_lock);
 	if (err != -ENODEV && err != -ENOMEM)
-		memcpy(pool->claims, views, sizeof(pool->claims));
+		kvpool_claims_seen(pool, views);
 	if (!err && pool->admin_epoch)
 		outbid = kvpool_claims_outbid(views, pool->geo.host_count, pool->admin_epoch);
 	if (outbid)
@@ -268,17 +281,55 @@ static struct kvpool_part *find_part(u32 id)
 	return NULL;
 }
 
+/* Partitions that the table does not have, and whose last use has ended. */
+static void drop_parts(struct kvpool *pool)
+{
+	struct kvpool_part *part, *other;
+	LIST_HEAD(removed);
+
+	mutex_lock(&kvpool_lock);
+	list_for_each_entry_safe(part, other, &kvpool_parts, list)
+		if (!kvpool_table_find_id(pool->table, part->id) && !part->attached &&
+		    !part->members && !part->attaching)
+			list_move(&part->list, &removed);
+	mutex_unlock(&kvpool_lock);
+	/* Without the lock: removing a node waits for readers of its attributes. */
+	list_for_each_entry_safe(part, other, &removed, list) {
+		list_del_init(&part->list);
+		kvpool_part_freed(part);
+		kvpool_node_remove(part);
+		kvpool_part_put(part);
+	}
+}
+
+/* Which hosts were held up for what is still there; slices keep their order. */
+static void carry_held(struct kvpool *pool, const struct kvpool_table *old)
+{
+	u32 i, k = 0;
+
+	for (i = 0; i < pool->table->slice_count; i++) {
+		u32 id = pool->table->slices[i].id;
+
+		while (k < old->slice_count && old->slices[k].id < id)
+			k++;
+		pool->held[i] = pool->admin_epoch && k >= i && k < old->slice_count &&
+				old->slices[k].id == id ? pool->held[k] : 0;
+	}
+	memset(pool->held + i, 0, (KVPOOL_SLICE_COUNT_MAX - i) * sizeof(pool->held[0]));
+}
+
 /* Makes pool->next the table in force, and partitions and nodes what it says. */
 void kvpool_table_apply(struct kvpool *pool)
 {
 	struct kvpool_part *part, *other;
 	LIST_HEAD(added);
-	LIST_HEAD(removed);
 	u32 i;
 
 	mutex_lock(&kvpool_lock);
 	swap(pool->table, pool->next);
-	memset(pool->held, 0, KVPOOL_SLICE_COUNT_MAX * sizeof(pool->held[0]));
+	carry_held(pool, pool->next);
+	kvpool_event_pool(KVPOOL_EVENT_TABLE, kvpool_epoch_host(pool->table->epoch),
+			  pool->table->generation);
 	for (i = 0; i < pool->table->partition_count; i++) {
 		struct kvpool_partition_entry *entry = &pool->table->partitions[i];
 
@@ -298,13 +349,9 @@ void kvpool_table_apply(struct kvpool *pool)
 		if (entry->state == KVPOOL_PARTITION_DRAINING)
 			kvpool_part_drain(part, entry->flags & KVPOOL_PARTITION_F_FORCE);
 	}
-	list_for_each_entry_safe(part, other, &kvpool_parts, list) {
-		if (kvpool_table_find_id(pool->table, part->id))
-			continue;
-		kvpool_part_drain(part, false);
-		if (!part->attached && !part->members && !part->attaching)
-			list_move(&part->list, &removed);
-	}
+	list_for_each_entry(part, &kvpool_parts, list)
+		if (!kvpool_table_find_id(pool->table, part->id))
+			kvpool_part_drain(part, false);
 	mutex_unlock(&kvpool_lock);
 	/* Without the lock: removing a node waits for readers of its attributes. */
 	list_for_each_entry_safe(part, other, &added, list) {
@@ -314,30 +361,7 @@ void kvpool_table_apply(struct kvpool *pool)
 		list_move_tail(&part->list, &kvpool_parts);
 		mutex_unlock(&kvpool_lock);
 	}
-	list_for_each_entry_safe(part, other, &removed, list) {
-		list_del_init(&part->list);
-		kvpool_node_remove(part);
-		kvpool_part_put(part);
-	}
-}
-
-/* Partitions that the table does not have, and whose last use ended after it was loaded. */
-static void drop_parts(struct kvpool *pool)
-{
-	struct kvpool_part *part, *other;
-	LIST_HEAD(removed);
-
-	mutex_lock(&kvpool_lock);
-	list_for_each_entry_safe(part, other, &kvpool_parts, list)
-		if (!kvpool_table_find_id(pool->table, part->id) && !part->attached &&
-		    !part->members && !part->attaching)
-			list_move(&part->list, &removed);
-	mutex_unlock(&kvpool_lock);
-	list_for_each_entry_safe(part, other, &removed, list) {
-		list_del_init(&part->list);
-		kvpool_node_remove(part);
-		kvpool_part_put(part);
-	}
+	drop_parts(pool);
 }
 
 static void write_ack(struct kvpool *pool)

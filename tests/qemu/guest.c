@@ -332,6 +332,7 @@ int main(int argc, char **argv) {
   in_process("mapping", test_mapping);
   test_members();
   test_resize();
+  test_events();
   test_unload();
   return tap_end();
 }

@@ -101,6 +101,7 @@ void test_partitions(void);
 void test_mapping(void);
 void test_members(void);
 void test_resize(void);
+void test_events(void);
 void test_unload(void);
 
 #endif

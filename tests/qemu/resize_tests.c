@@ -134,8 +134,8 @@ static void under_a_member(void) {
   ok(!store_open(&store) && !store_join(&store, 0, 600000) && !store_map(&store), "a member");
   ok(!touch_write(store.data, 0x11), "with something in the pool");
   const int result = grow("pay", 2 * UNIT);
-  ok(result == 0 && grown.ret_slice_count == 2 && grown.ret_first_slice, "grown by two units: %u slices from %u",
-     grown.ret_slice_count, grown.ret_first_slice);
+  ok(result == 0 && grown.ret_slice_count == 2 && grown.ret_first_slice,
+     "grown by two units: %u slices from %u", grown.ret_slice_count, grown.ret_first_slice);
   const uint32_t ids[2] = {grown.ret_first_slice, grown.ret_first_slice + 1};
   ok(partition("pay").bytes == 6 * UNIT && partition("pay").slice_count == 4 &&
          info().free_units == free_before - 2,
@@ -242,14 +242,14 @@ static void by_force(void) {
 
 // Faults, growth and shrinking at once: what is served is the pool, or nothing.
 static int stop;
-static uint8_t *volatile place;
+static uint8_t *place; /* where to write; NULL: it faulted */
 static void *write_there(void *arg) {
   long *faults = arg;
   for (uint64_t i = 0; !__atomic_load_n(&stop, __ATOMIC_ACQUIRE); i++) {
-    uint8_t *at = place;
+    uint8_t *at = __atomic_load_n(&place, __ATOMIC_ACQUIRE);
     if (at && touch_write(at + (i * 4096 + 8) % UNIT, i)) {
       ++*faults;
-      place = NULL;
+      __atomic_store_n(&place, NULL, __ATOMIC_RELEASE);
     }
   }
   return NULL;
@@ -267,11 +267,11 @@ static void under_load(void) {
     const uint32_t id = grown.ret_first_slice;
     uint8_t *at = map_slice(store.pay, id);
     if (at == MAP_FAILED) bad |= 2;
-    place = at;
+    __atomic_store_n(&place, at, __ATOMIC_RELEASE);
     pause_ms(50);
     if (shrink("pay", &id, 1, 0, 0)) bad |= 4;
-    for (int i = 0; i < 200 && place; i++) pause_ms(5);
-    if (place) bad |= 8;
+    for (int i = 0; i < 200 && __atomic_load_n(&place, __ATOMIC_ACQUIRE); i++) pause_ms(5);
+    if (__atomic_load_n(&place, __ATOMIC_ACQUIRE)) bad |= 8;
     if (quiet(store.join.ret_incarnation, id) || !slice_goes(id)) bad |= 16;
     munmap(at, UNIT);
   }

@@ -351,6 +351,39 @@ struct kvpool_quiet {
 #define KVPOOL_MAP_ID_SHIFT 40
 #define KVPOOL_MAP_STATE 0ull
 
+/*
+ * Events: read() on a node gives whole records from the time of open() on, poll() says when there
+ * are any. A descriptor keeps 64; then the oldest goes, and the next one that is read says how many
+ * went. The control node hears of everything, a partition's node of what has its id, or of its
+ * members, and of what has none.
+ */
+#define KVPOOL_EVENT_MEMBER_REVOKED 1 /* value: incarnation; its mappings go now */
+#define KVPOOL_EVENT_MEMBER_FENCED 2 /* they are gone */
+#define KVPOOL_EVENT_MEMBER_DEAD 3 /* never has another incarnation */
+#define KVPOOL_EVENT_MEMBER_QUIET 4 /* nothing reaches for it any more */
+#define KVPOOL_EVENT_SLICE_READY 5 /* this host has attached it: mmap it */
+#define KVPOOL_EVENT_SLICE_DRAINS 6 /* its mappings are gone */
+#define KVPOOL_EVENT_SLICE_HELD 7 /* on the administrator's host; value: bit per host below 64 */
+#define KVPOOL_EVENT_SLICE_FREE 8 /* it left the table: its units are another's soon */
+#define KVPOOL_EVENT_POISON 9 /* device_offset, bytes: the page */
+#define KVPOOL_EVENT_TABLE 10 /* value: generation of the table in force */
+#define KVPOOL_EVENT_ADMINISTRATOR 11 /* value: epoch; host: who administers */
+#define KVPOOL_EVENT_HOST_GONE 12 /* this host has fenced itself; value: incarnation */
+
+struct kvpool_event {
+	__u32 kind; /* KVPOOL_EVENT_*; skip what you do not know */
+	__u32 lost; /* events of this descriptor between the one read before and this one */
+	__u64 time_ns; /* CLOCK_BOOTTIME */
+	__u64 sequence; /* the same on all descriptors of this host, without gaps on the control node */
+	__u32 partition; /* id; 0: none */
+	__u32 slice; /* id; 0: none */
+	__u32 device;
+	__u32 host;
+	__u64 value;
+	__u64 device_offset;
+	__u64 bytes;
+};
+
 /* The STATE page of a member: one page, read-only. The driver writes it with release order. */
 struct kvpool_state {
 	__u64 incarnation;
