@@ -11,6 +11,12 @@
 #include "internal.h"
 #include "trace.h"
 
+/* Whether a device with a copy of every host's lines is gone: others may be heard there alone. */
+static bool control_lost(struct kvpool *pool)
+{
+	return kvpool_control_lost(&pool->geo, kvpool_gone_devices(pool));
+}
+
 /* Writes pool->next, which becomes the table in force. -EAGAIN: outbid, it counts for nothing. */
 static int write_table(struct kvpool *pool, u64 claimed)
 {
@@ -40,6 +46,9 @@ static int write_table(struct kvpool *pool, u64 claimed)
 	view.sequence++;
 	kvpool_claim_make(&view, pool->host, &line);
 	err = kvpool_area_write(pool, KVPOOL_AREA_CLAIM_LINE, &line);
+	/* In force only on both devices: a host may see one of them alone, and act on it. */
+	if (!err && control_lost(pool))
+		err = -EAGAIN;
 	if (err)
 		return err;
 	kvpool_settle();
@@ -121,8 +130,13 @@ static int take(struct kvpool *pool, void *arg)
 	if (err)
 		return err;
 	mutex_lock(&kvpool_lock);
-	pool->admin_epoch = epoch;
+	if (control_lost(pool))
+		err = -ENXIO;
+	else
+		pool->admin_epoch = epoch;
 	mutex_unlock(&kvpool_lock);
+	if (err)
+		return err;
 	*ret_epoch = epoch;
 	pr_info("host %u administers pool %pUb, epoch %llx\n", pool->host, pool->seal.uuid, epoch);
 	return 0;
@@ -132,7 +146,11 @@ static int take(struct kvpool *pool, void *arg)
 int kvpool_admin_take(struct kvpool *pool, u64 *ret_epoch)
 {
 	bool was = pool->admin_epoch;
-	int err = kvpool_call(pool, take, ret_epoch);
+	int err;
+
+	if (control_lost(pool))
+		return -ENXIO;
+	err = kvpool_call(pool, take, ret_epoch);
 
 	if (!err && !was)
 		memset(pool->clean, 0, (kvpool_unit_count(&pool->geo) + 7) / 8);
@@ -189,7 +207,10 @@ static u64 hosts_in(struct kvpool *pool, u32 first, u32 count)
 	for (host = 0; host < pool->geo.host_count; host++)
 		if (!is_out(pool, host, first, count))
 			held |= 1ull << host;
-	return READ_ONCE(pool->gone) ? ~0ull : held;
+	/* Another host may write its lines where this one cannot read. */
+	if (READ_ONCE(pool->gone) || control_lost(pool))
+		return ~0ull;
+	return held;
 }
 
 /* A partition, or more slices for one. */
@@ -272,6 +293,16 @@ static int try_units(struct kvpool *pool, struct creation *creation)
 	return barred;
 }
 
+static void bar_gone(struct kvpool *pool, struct creation *creation)
+{
+	u64 gone = kvpool_gone_devices(pool);
+	u32 unit, units = kvpool_unit_count(&pool->geo);
+
+	for (unit = 0; unit < units && gone; unit++)
+		if (gone >> unit / pool->geo.units_per_device & 1)
+			kvpool_bit_set(creation->barred, unit);
+}
+
 /* Chooses units and announces what has to be scrubbed. */
 static int plan_creation(struct kvpool *pool, void *arg)
 {
@@ -281,6 +312,7 @@ static int plan_creation(struct kvpool *pool, void *arg)
 
 	if (err)
 		return err;
+	bar_gone(pool, creation);
 	do {
 		err = try_units(pool, creation);
 	} while (err == 1 && --attempts && !READ_ONCE(pool->gone));
@@ -629,7 +661,7 @@ static int scrub_unit(struct kvpool *pool, u32 unit)
 void kvpool_scrub_work(struct work_struct *work)
 {
 	struct kvpool *pool = container_of(work, struct kvpool, scrub);
-	u32 unit, first, units = kvpool_unit_count(&pool->geo);
+	u32 unit, device, first, units = kvpool_unit_count(&pool->geo);
 	u8 *taken = kzalloc((units + 7) / 8, GFP_KERNEL);
 
 	if (!taken)
@@ -640,9 +672,11 @@ void kvpool_scrub_work(struct work_struct *work)
 		mutex_lock(&kvpool_lock);
 		kvpool_table_units(pool->table, &pool->geo, taken);
 		mutex_unlock(&kvpool_lock);
-		first = kvpool_first_data_unit(&pool->geo, unit / pool->geo.units_per_device);
+		device = unit / pool->geo.units_per_device;
+		first = kvpool_first_data_unit(&pool->geo, device);
 		if (pool->admin_epoch && unit % pool->geo.units_per_device >= first &&
-		    !kvpool_bit(taken, unit) && !kvpool_bit(pool->clean, unit))
+		    !READ_ONCE(pool->devices[device].gone) && !kvpool_bit(taken, unit) &&
+		    !kvpool_bit(pool->clean, unit))
 			scrub_unit(pool, unit);
 		mutex_unlock(&kvpool_control_lock);
 	}

@@ -56,6 +56,7 @@ struct kvpool_device {
 	struct resource *region;
 	void *meta; /* labels and host areas, write-back */
 	u64 meta_bytes;
+	bool gone; /* never touched again; set once, under kvpool_lock */
 };
 
 struct kvpool {
@@ -93,6 +94,8 @@ struct kvpool {
 	u8 *clean;
 	struct work_struct scrub;
 
+	struct list_head watches; /* remove.c; kvpool_lock */
+
 	atomic64_t line_reads;
 	atomic64_t line_writes;
 };
@@ -118,6 +121,7 @@ struct kvpool_slice {
 	bool attached; /* faults may serve it; kvpool_lock */
 	bool draining; /* the table takes it away, faults serve it no more; kvpool_lock */
 	bool force; /* kvpool_lock */
+	bool gone; /* with its device: as draining, and nothing of it is touched; kvpool_lock */
 };
 
 struct kvpool_part {
@@ -132,6 +136,7 @@ struct kvpool_part {
 	u32 minor;
 	bool draining; /* kvpool_lock */
 	bool force;
+	bool gone; /* with its devices; kvpool_lock */
 	bool attached; /* pool's thread; kvpool_lock */
 	u32 type_obtained;
 	u32 members; /* whose reachers are not gone; kvpool_lock */
@@ -218,8 +223,8 @@ bool kvpool_in_guest(void);
 int kvpool_medium_read(struct kvpool *pool, struct kvpool_place at, void *to, size_t bytes);
 int kvpool_medium_write(struct kvpool *pool, struct kvpool_place at, const void *from,
 			size_t bytes);
-int kvpool_lines_read(struct kvpool *pool, void *from, void *to, size_t bytes);
-int kvpool_lines_write(struct kvpool *pool, void *to, const void *from, size_t bytes);
+int kvpool_lines_read(struct kvpool *pool, u32 device, void *from, void *to, size_t bytes);
+int kvpool_lines_write(struct kvpool *pool, u32 device, void *to, const void *from, size_t bytes);
 void kvpool_caches_retire(void *from, u64 bytes);
 void kvpool_caches_empty(void);
 int kvpool_area_write(struct kvpool *pool, u32 offset, union kvpool_line *line);
@@ -327,8 +332,32 @@ bool kvpool_leaf_is_poisoned(struct kvpool_part *part, const struct kvpool_slice
 			     u64 bytes);
 int kvpool_poison(u32 device, u64 device_offset, u64 bytes);
 void kvpool_poison_forget(struct kvpool_part *part, const struct kvpool_slice *slice);
+void kvpool_poison_later(u64 address); /* any context */
 void kvpool_poison_init(void);
 void kvpool_poison_exit(void);
+
+/* remove.c; kvpool_lock unless it says otherwise */
+void kvpool_device_gone(struct kvpool *pool, u32 device, const char *why);
+void kvpool_part_judge(struct kvpool_part *part);
+u64 kvpool_gone_devices(const struct kvpool *pool); /* any lock */
+int kvpool_device_watch(const struct kvpool_device_watch *args); /* no lock */
+void kvpool_watches_free(struct kvpool *pool);
+int kvpool_remove_init(void);
+void kvpool_remove_exit(void);
+
+/* debugfs.c */
+enum {
+	KVPOOL_LIVE_PARTITIONS,
+	KVPOOL_LIVE_SLICES,
+	KVPOOL_LIVE_MEMBERS,
+	KVPOOL_LIVE_REACHERS,
+	KVPOOL_LIVE_DESCRIPTORS,
+	KVPOOL_LIVE_COUNT
+};
+extern atomic_t kvpool_live[KVPOOL_LIVE_COUNT];
+bool kvpool_drain_fails(void);
+void kvpool_debugfs_init(void);
+void kvpool_debugfs_exit(void);
 
 /* events.c; any lock */
 struct poll_table_struct;

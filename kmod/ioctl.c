@@ -47,7 +47,10 @@ static int get_info(struct kvpool_open *open, struct kvpool_info *info)
 			info->free_units -= pool->table->slices[i].unit_count;
 		info->line_reads = atomic64_read(&pool->line_reads);
 		info->line_writes = atomic64_read(&pool->line_writes);
+		info->gone_devices = kvpool_gone_devices(pool);
 	}
+	if (open->part && open->part->gone)
+		info->state = KVPOOL_CLAIM_GONE;
 	mutex_unlock(&kvpool_lock);
 	return 0;
 }
@@ -182,6 +185,7 @@ static bool fill_device(struct kvpool *pool, u32 index, struct kvpool_item_devic
 	item->device = index;
 	item->start = pool->devices[index].start;
 	item->bytes = pool->geo.device_bytes;
+	item->gone = pool->devices[index].gone;
 	item->data_offset = (u64)kvpool_first_data_unit(&pool->geo, index) << pool->geo.unit_shift;
 	return true;
 }
@@ -231,6 +235,7 @@ static bool fill_partition(struct kvpool *pool, struct kvpool_part *only, u32 in
 	item->reachers = kvpool_part_reachers(part, &item->descriptors);
 	item->attached = part->attached;
 	item->poisoned = part->poisoned;
+	item->gone = part->gone;
 	return true;
 }
 
@@ -247,7 +252,7 @@ static bool fill_slice(struct kvpool *pool, struct kvpool_part *only, u32 index,
 		item->id = slice->id;
 		item->partition = slice->partition;
 		item->device = slice->device;
-		item->state = slice->state;
+		item->state = pool->devices[slice->device].gone ? KVPOOL_SLICE_GONE : slice->state;
 		item->device_offset = (u64)slice->first_unit << pool->geo.unit_shift;
 		item->bytes = (u64)slice->unit_count << pool->geo.unit_shift;
 		item->map_offset = (u64)slice->id << KVPOOL_MAP_ID_SHIFT;
@@ -385,6 +390,8 @@ static int on_partition(struct file *file, const struct kvpool_command *command,
 	struct kvpool_open *open = file->private_data;
 	struct kvpool_member *member = READ_ONCE(open->member);
 
+	if (READ_ONCE(open->part->gone))
+		return -ENODEV;
 	if (command->number == (KVPOOL_JOIN & 0xff))
 		return join(file, &args->join);
 	if (!member)
@@ -421,6 +428,8 @@ static int run(struct file *file, const struct kvpool_command *command, union kv
 	case KVPOOL_POISON & 0xff:
 		return kvpool_poison(args->poison.device, args->poison.device_offset,
 				     args->poison.bytes);
+	case KVPOOL_DEVICE_WATCH & 0xff:
+		return kvpool_device_watch(&args->watch);
 	case KVPOOL_SLICE_QUIET & 0xff:
 		return kvpool_slice_quiet(args->slice_quiet.incarnation, args->slice_quiet.slice);
 	default:

@@ -92,6 +92,8 @@ static int open_part(struct kvpool_open *open, u32 minor)
 	part = find_minor(minor);
 	if (!part || !kvpool_pool || kvpool_pool->closing || READ_ONCE(kvpool_pool->gone)) {
 		err = -ENODEV;
+	} else if (part->gone) {
+		err = -ENODEV;
 	} else if (part->draining) {
 		err = -ESTALE;
 	} else {
@@ -134,6 +136,7 @@ static int kvpool_open(struct inode *inode, struct file *file)
 	err = kvpool_events_open(open);
 	if (err)
 		goto close;
+	atomic_inc(&kvpool_live[KVPOOL_LIVE_DESCRIPTORS]);
 	file->f_mapping = open->inode->i_mapping;
 	file->private_data = open;
 	return 0;
@@ -161,6 +164,7 @@ static int kvpool_close(struct inode *inode, struct file *file)
 	iput(open->inode);
 	simple_release_fs(&mount, &mount_count);
 	kfree(open);
+	atomic_dec(&kvpool_live[KVPOOL_LIVE_DESCRIPTORS]);
 	return 0;
 }
 
@@ -257,9 +261,17 @@ static int __init kvpool_init(void)
 	err = register_reboot_notifier(&reboot_block);
 	if (err)
 		goto suspend;
+	err = kvpool_remove_init();
+	if (err)
+		goto reboot;
 	err = add_control_node();
-	if (!err)
-		return 0;
+	if (err)
+		goto bus;
+	kvpool_debugfs_init();
+	return 0;
+bus:
+	kvpool_remove_exit();
+reboot:
 	unregister_reboot_notifier(&reboot_block);
 suspend:
 	unregister_pm_notifier(&suspend_block);
@@ -277,7 +289,9 @@ static void __exit kvpool_exit(void)
 	if (kvpool_pool)
 		WARN_ON(kvpool_release_pool());
 	mutex_unlock(&kvpool_control_lock);
+	kvpool_debugfs_exit();
 	remove_control_node();
+	kvpool_remove_exit();
 	unregister_reboot_notifier(&reboot_block);
 	unregister_pm_notifier(&suspend_block);
 	kvpool_poison_exit();

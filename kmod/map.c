@@ -67,7 +67,8 @@ static bool leaf_is_right(struct vm_area_struct *vma, unsigned long address, uns
 /* A slice that drains is the pool's no more; what was attached before drains first. */
 static bool is_served(const struct kvpool_slice *slice)
 {
-	return smp_load_acquire(&slice->attached) && !smp_load_acquire(&slice->draining);
+	return smp_load_acquire(&slice->attached) && !smp_load_acquire(&slice->draining) &&
+	       !smp_load_acquire(&slice->gone);
 }
 
 /* What is served now: the pool, or after a revoke the member's own zero page. -1: neither. */
@@ -249,6 +250,8 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma)
 	slice = kvpool_part_slice(open->part, kvpool_map_id(at));
 	if (!slice || kvpool_map_check(at, bytes, slice->bytes, &offset))
 		return -EINVAL;
+	if (READ_ONCE(slice->gone))
+		return -ENODEV;
 	if (READ_ONCE(slice->draining))
 		return -ESTALE;
 	if (!READ_ONCE(slice->attached))
@@ -312,6 +315,10 @@ static int populate_leaf(struct file *file, unsigned long address, struct kvpool
 	if (!vma || address < vma->vm_start || vma->vm_file != file || !kvpool_owns_vma(vma))
 		return -EFAULT;
 	slice = slice_at(open->part, map_offset(vma, address), &offset);
+	if (slice && READ_ONCE(slice->gone))
+		return -ENODEV;
+	if (slice && READ_ONCE(slice->draining))
+		return -ESTALE;
 	if (slice && kvpool_page_is_poisoned(open->part, slice, offset)) {
 		args->ret_poisoned++;
 		*ret_next = address + PAGE_SIZE;

@@ -50,6 +50,7 @@ static void free_member(struct kref *ref)
 	for (i = 0; i < member->part_count; i++)
 		kvpool_part_put(member->parts[i]);
 	xa_destroy(&member->mapped);
+	atomic_dec(&kvpool_live[KVPOOL_LIVE_MEMBERS]);
 	kfree(member->parts);
 	__free_page(member->state);
 	if (member->zero)
@@ -137,6 +138,7 @@ int kvpool_member_add_mm(struct kvpool_member *member, struct mm_struct *mm)
 			break;
 	if (list_entry_is_head(reacher, &member->reachers, list)) {
 		list_add(&new->list, &member->reachers);
+		atomic_inc(&kvpool_live[KVPOOL_LIVE_REACHERS]);
 		new = NULL;
 	}
 	spin_unlock(&member->reach_lock);
@@ -183,6 +185,7 @@ static bool reachers_left(struct kvpool_member *member, u64 now)
 	list_for_each_entry_safe(reacher, other, &gone, list) {
 		mmdrop(reacher->mm);
 		kfree(reacher);
+		atomic_dec(&kvpool_live[KVPOOL_LIVE_REACHERS]);
 	}
 	if (xa_empty(&member->mapped))
 		return left;
@@ -378,7 +381,7 @@ static void write_reaper_line(struct kvpool *pool, struct kvpool_member *member,
 	struct kvpool_place at = {};
 	union kvpool_line line = {};
 
-	if (!slice || !slice->map || member->slot >= KVPOOL_MEMBER_SLOTS)
+	if (!slice || !slice->map || READ_ONCE(slice->gone) || member->slot >= KVPOOL_MEMBER_SLOTS)
 		return;
 	at.device = slice->device;
 	at.offset = slice->device_offset + offset;
@@ -394,7 +397,7 @@ static void write_reaper_line(struct kvpool *pool, struct kvpool_member *member,
 	line.reaper.sequence = cpu_to_le64(++pool->sequence);
 	mutex_unlock(&kvpool_lock);
 	kvpool_seal_line(&pool->seal, at, &line);
-	kvpool_lines_write(pool, (u8 __force *)slice->map + offset, &line, sizeof(line));
+	kvpool_lines_write(pool, at.device, (u8 __force *)slice->map + offset, &line, sizeof(line));
 }
 
 static struct kvpool_member *find_due(bool *ret_quiet)
@@ -547,9 +550,12 @@ static int join_again(struct kvpool_member *member, struct file **files, u32 cou
 		return -EINVAL;
 	if (member->dead)
 		return -EOWNERDEAD;
-	for (i = 0; i < member->part_count; i++)
+	for (i = 0; i < member->part_count; i++) {
+		if (member->parts[i]->gone)
+			return -ENODEV;
 		if (member->parts[i]->draining || !member->parts[i]->attached)
 			return -ESTALE;
+	}
 	kvpool_member_revoke(member, false);
 	/* Devices may still write for it: QUIET once the process says so, or is gone. */
 	member->former_incarnation = member->incarnation;
@@ -570,6 +576,8 @@ static int join_new(struct kvpool_member *member, struct file **files, u32 count
 		open = files[i]->private_data;
 		if (open->member)
 			return -EBUSY;
+		if (open->part->gone)
+			return -ENODEV;
 		if (open->part->draining || !open->part->attached)
 			return -ESTALE;
 	}
@@ -580,6 +588,7 @@ static int join_new(struct kvpool_member *member, struct file **files, u32 count
 	if (err)
 		return err;
 	__module_get(THIS_MODULE);
+	atomic_inc(&kvpool_live[KVPOOL_LIVE_MEMBERS]);
 	mmgrab(current->mm);
 	member->mm = current->mm;
 	member->tgid = get_pid(task_tgid(current));

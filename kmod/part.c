@@ -23,10 +23,12 @@ static void release_part(struct kref *ref)
 		if (slice->map)
 			iounmap(slice->map);
 		kfree(slice);
+		atomic_dec(&kvpool_live[KVPOOL_LIVE_SLICES]);
 	}
 	xa_destroy(&part->slices);
 	xa_destroy(&part->poison);
 	kfree(part);
+	atomic_dec(&kvpool_live[KVPOOL_LIVE_PARTITIONS]);
 }
 
 void kvpool_part_put(struct kvpool_part *part)
@@ -42,6 +44,7 @@ struct kvpool_part *kvpool_part_new(struct kvpool *pool,
 
 	if (!part)
 		return ERR_PTR(-ENOMEM);
+	atomic_inc(&kvpool_live[KVPOOL_LIVE_PARTITIONS]);
 	kref_init(&part->ref);
 	xa_init(&part->poison);
 	xa_init(&part->slices);
@@ -105,10 +108,13 @@ static struct kvpool_slice *add_slice(struct kvpool_part *part,
 	slice->device_offset = (u64)from->first_unit << pool->geo.unit_shift;
 	slice->bytes = (u64)from->unit_count << pool->geo.unit_shift;
 	slice->start = pool->devices[from->device].start + slice->device_offset;
-	if (!xa_err(xa_store(&part->slices, slice->id, slice, GFP_KERNEL)))
-		return slice;
-	kfree(slice);
-	return NULL;
+	slice->gone = pool->devices[from->device].gone;
+	if (xa_err(xa_store(&part->slices, slice->id, slice, GFP_KERNEL))) {
+		kfree(slice);
+		return NULL;
+	}
+	atomic_inc(&kvpool_live[KVPOOL_LIVE_SLICES]);
+	return slice;
 }
 
 static void drain_slice(struct kvpool_part *part, struct kvpool_slice *slice, bool force)
@@ -149,6 +155,7 @@ static void free_slices(struct kvpool_part *part)
 			continue;
 		xa_erase(&part->slices, id);
 		kfree(slice);
+		atomic_dec(&kvpool_live[KVPOOL_LIVE_SLICES]);
 	}
 }
 
@@ -192,7 +199,14 @@ int kvpool_part_follow(struct kvpool_part *part)
 		kvpool_event_slice(KVPOOL_EVENT_SLICE_FREE, part, slice);
 	}
 	free_slices(part);
+	kvpool_part_judge(part);
 	return err;
+}
+
+/* Whether lines of it may be in this host's caches and can be written back. */
+static bool has_lines(const struct kvpool_slice *slice)
+{
+	return slice->map && !READ_ONCE(slice->gone);
 }
 
 /*
@@ -206,14 +220,14 @@ static void retire(struct kvpool_part *part, bool leaving)
 	u64 bytes = 0;
 
 	xa_for_each(&part->slices, id, slice)
-		if (slice->map && (slice->leaving || !leaving))
+		if (has_lines(slice) && (slice->leaving || !leaving))
 			bytes += slice->bytes;
 	if (bytes > RETIRE_LINES_MAX && !kvpool_in_guest()) {
 		kvpool_caches_empty();
 		return;
 	}
 	xa_for_each(&part->slices, id, slice)
-		if (slice->map && (slice->leaving || !leaving))
+		if (has_lines(slice) && (slice->leaving || !leaving))
 			kvpool_caches_retire((void __force *)slice->map, slice->bytes);
 }
 
@@ -253,7 +267,8 @@ static int check_table(struct kvpool *pool, struct kvpool_part *part)
 	if (!entry || entry->state != KVPOOL_PARTITION_ACTIVE)
 		return -ESTALE;
 	xa_for_each(&part->slices, id, slice)
-		if (slice->announced && !slice->attached && (slice->draining || !slice->listed))
+		if (slice->announced && !slice->attached &&
+		    (slice->draining || !slice->listed || READ_ONCE(slice->gone)))
 			return -EAGAIN; /* shrunk meanwhile: without it */
 	return 0;
 }
@@ -276,7 +291,7 @@ static int write_reaper_page(struct kvpool *pool, struct kvpool_part *part)
 
 		at_offset = offset + slot * KVPOOL_LINE_BYTES;
 		at.offset = first->device_offset + at_offset;
-		err = kvpool_lines_read(pool, page + at_offset, &line, sizeof(line));
+		err = kvpool_lines_read(pool, at.device, page + at_offset, &line, sizeof(line));
 		if (err)
 			return err;
 		if (!kvpool_line_intact(&pool->seal, at, &line, KVPOOL_MAGIC_REAPER)) {
@@ -292,7 +307,7 @@ static int write_reaper_page(struct kvpool *pool, struct kvpool_part *part)
 		line.reaper.slot = cpu_to_le16(slot);
 		line.reaper.sequence = cpu_to_le64(++pool->sequence);
 		kvpool_seal_line(&pool->seal, at, &line);
-		err = kvpool_lines_write(pool, page + at_offset, &line, sizeof(line));
+		err = kvpool_lines_write(pool, at.device, page + at_offset, &line, sizeof(line));
 		if (err)
 			return err;
 	}
@@ -304,6 +319,21 @@ static bool is_new(const struct kvpool_slice *slice)
 	return slice->announced && !slice->attached;
 }
 
+/*
+ * After cached lines were written back. To a device that is gone they cannot be, and may be one
+ * day if it comes back: until this host's next incarnation its units stay in the use lines.
+ */
+static void leave_slice(struct kvpool *pool, struct kvpool_slice *slice)
+{
+	if (slice->map)
+		iounmap(slice->map);
+	slice->map = NULL;
+	slice->announced = false;
+	slice->failed = false;
+	if (!READ_ONCE(pool->gone) && !READ_ONCE(slice->gone))
+		kvpool_use_write(pool, slice, KVPOOL_USE_NONE);
+}
+
 /* What was announced and not attached is withdrawn. */
 static void withdraw(struct kvpool *pool, struct kvpool_part *part)
 {
@@ -313,13 +343,9 @@ static void withdraw(struct kvpool *pool, struct kvpool_part *part)
 	xa_for_each(&part->slices, id, slice) {
 		if (!is_new(slice))
 			continue;
-		if (slice->map) {
+		if (has_lines(slice))
 			kvpool_caches_retire((void __force *)slice->map, slice->bytes);
-			iounmap(slice->map);
-		}
-		slice->map = NULL;
-		slice->announced = false;
-		kvpool_use_write(pool, slice, KVPOOL_USE_NONE);
+		leave_slice(pool, slice);
 	}
 }
 
@@ -350,7 +376,7 @@ static int attach(struct kvpool *pool, struct kvpool_part *part)
 	bool any = false;
 
 	xa_for_each(&part->slices, id, slice) {
-		if (slice->attached || slice->draining || !slice->listed)
+		if (slice->attached || slice->draining || slice->gone || !slice->listed)
 			continue;
 		any = true;
 		slice->announced = true;
@@ -407,6 +433,8 @@ int kvpool_part_attach(struct kvpool *pool, void *arg)
 	mutex_lock(&kvpool_lock);
 	if (READ_ONCE(pool->gone))
 		err = -ENODEV;
+	else if (part->gone)
+		err = -ENODEV;
 	else if (part->draining)
 		err = -ESTALE;
 	mutex_unlock(&kvpool_lock);
@@ -423,7 +451,8 @@ static struct kvpool_part *find_grown(void)
 		if (!part->attached || part->draining)
 			continue;
 		xa_for_each(&part->slices, id, slice)
-			if (slice->listed && !slice->attached && !slice->draining && !slice->failed)
+			if (slice->listed && !slice->attached && !slice->draining &&
+			    !slice->failed && !slice->gone)
 				return part;
 	}
 	return NULL;
@@ -524,6 +553,8 @@ static bool pick_leaving(struct kvpool_part *part)
 	struct kvpool_slice *slice;
 	unsigned long id;
 
+	if (kvpool_drain_fails())
+		return false;
 	xa_for_each(&part->slices, id, slice) {
 		slice->leaving = slice->announced &&
 				 (idle || (slice->draining && !part->draining &&
@@ -555,13 +586,7 @@ static void detach(struct kvpool *pool, struct kvpool_part *part)
 		if (!slice->leaving)
 			continue;
 		trace_kvpool_slice_detach(part->id, slice->id);
-		if (slice->map)
-			iounmap(slice->map);
-		slice->map = NULL;
-		slice->announced = false;
-		slice->failed = false;
-		if (!READ_ONCE(pool->gone))
-			kvpool_use_write(pool, slice, KVPOOL_USE_NONE);
+		leave_slice(pool, slice);
 	}
 	if (!part->attached)
 		part->type_obtained = KVPOOL_TYPE_OTHER;

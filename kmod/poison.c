@@ -167,20 +167,26 @@ static void take_waiting(struct work_struct *work)
 }
 static DECLARE_WORK(waiting_work, take_waiting);
 
-static int on_machine_check(struct notifier_block *block, unsigned long value, void *data)
+void kvpool_poison_later(u64 address)
 {
-	struct mce *mce = data;
 	unsigned long flags;
 
-	if (!mce || !mce_usable_address(mce))
-		return NOTIFY_DONE;
 	spin_lock_irqsave(&waiting.lock, flags);
 	if (waiting.count < WAITING_MAX)
-		waiting.address[waiting.count++] = mce->addr & MCI_ADDR_PHYSADDR;
+		waiting.address[waiting.count++] = address;
 	else
 		waiting.lost++;
 	spin_unlock_irqrestore(&waiting.lock, flags);
 	schedule_work(&waiting_work);
+}
+
+static int on_machine_check(struct notifier_block *block, unsigned long value, void *data)
+{
+	struct mce *mce = data;
+
+	if (!mce || !mce_usable_address(mce))
+		return NOTIFY_DONE;
+	kvpool_poison_later(mce->addr & MCI_ADDR_PHYSADDR);
 	return NOTIFY_OK;
 }
 

@@ -29,6 +29,8 @@ static const char *pool_health(const struct kvpool *pool)
 		return "unclaimed";
 	if (READ_ONCE(pool->gone))
 		return "gone";
+	if (kvpool_gone_devices(pool))
+		return "device-gone";
 	return kvpool_claims_in_force(pool->claims, pool->geo.host_count) < 0 ? "no-administrator" :
 										 "good";
 }
@@ -109,7 +111,10 @@ static u32 part_reachers(struct kvpool_part *part)
 }
 
 PART_ATTRIBUTE(partition_uuid, "%pUb", part->uuid);
-PART_ATTRIBUTE(state, "%s", part->draining ? "draining" : part->attached ? "attached" : "idle");
+PART_ATTRIBUTE(state, "%s",
+	       part->gone ? "gone" :
+	       part->draining ? "draining" :
+	       part->attached ? "attached" : "idle");
 PART_ATTRIBUTE(bytes, "%llu", part_bytes(part));
 PART_ATTRIBUTE(type_requested, "%s", type_name(part->type));
 PART_ATTRIBUTE(type_obtained, "%s", type_name(part->type_obtained));

@@ -93,6 +93,8 @@ static int check_own_line(struct kvpool *pool)
 		union kvpool_line line, wanted = pool->host_line;
 		int err = kvpool_medium_read(pool, at, &line, sizeof(line));
 
+		if (READ_ONCE(pool->devices[at.device].gone))
+			continue;
 		if (err)
 			return err;
 		kvpool_seal_line(&pool->seal, at, &wanted);
@@ -418,6 +420,9 @@ static int start(struct kvpool *pool, void *arg)
 
 	if (!err)
 		err = write_use_lines(pool);
+	/* On both devices: by one copy another host could take this one for one that has left. */
+	if (!err && kvpool_control_lost(&pool->geo, kvpool_gone_devices(pool)))
+		err = -ENODEV;
 	if (!err)
 		err = kvpool_sync(pool);
 	if (!err)
@@ -444,10 +449,16 @@ int kvpool_thread_start(struct kvpool *pool)
 
 static int leave(struct kvpool *pool, void *arg)
 {
+	u32 unit;
+
 	kvpool_members_reap(pool);
 	kvpool_part_detach_idle(pool);
 	if (READ_ONCE(pool->gone))
 		return -ENODEV;
+	/* What it could not get out of, the next incarnation proves, or a fence. */
+	for (unit = 0; unit < kvpool_unit_count(&pool->geo); unit++)
+		if (kvpool_use_get(pool->use, unit) != KVPOOL_USE_NONE)
+			return kvpool_host_write(pool, KVPOOL_HOST_GONE);
 	return kvpool_host_write(pool, KVPOOL_HOST_LEFT);
 }
 

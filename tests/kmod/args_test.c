@@ -124,6 +124,15 @@ Test(args, others) {
   WRONG(KVPOOL_SLICE_QUIET, args.slice_quiet.slice = 0);
   WRONG(KVPOOL_SLICE_QUIET, args.slice_quiet.pad = 1);
   memset(&good, 0, sizeof good);
+  good.watch.device = KVPOOL_DEVICE_COUNT_MAX - 1;
+  good.watch.domain = 0xffff;
+  good.watch.bus = good.watch.devfn = 0xff;
+  cr_expect_eq(check(KVPOOL_DEVICE_WATCH, &good), 0);
+  WRONG(KVPOOL_DEVICE_WATCH, args.watch.device++);
+  WRONG(KVPOOL_DEVICE_WATCH, args.watch.domain++);
+  WRONG(KVPOOL_DEVICE_WATCH, args.watch.bus++);
+  WRONG(KVPOOL_DEVICE_WATCH, args.watch.devfn++);
+  memset(&good, 0, sizeof good);
   good.join.lease_ms = 100;
   cr_expect_eq(check(KVPOOL_JOIN, &good), 0);
   WRONG(KVPOOL_JOIN, args.join.lease_ms = 99);

@@ -334,5 +334,6 @@ int main(int argc, char **argv) {
   test_resize();
   test_events();
   test_unload();
+  test_remove();
   return tap_end();
 }

@@ -103,5 +103,6 @@ void test_members(void);
 void test_resize(void);
 void test_events(void);
 void test_unload(void);
+void test_remove(void);
 
 #endif

@@ -28,6 +28,7 @@ static const struct command commands[] = {
     {"PARTITION_GROW", KVPOOL_PARTITION_GROW, CONTROL, true, false},
     {"PARTITION_SHRINK", KVPOOL_PARTITION_SHRINK, CONTROL, true, false},
     {"SLICE_QUIET", KVPOOL_SLICE_QUIET, CONTROL, true, false},
+    {"DEVICE_WATCH", KVPOOL_DEVICE_WATCH, CONTROL, true, false},
     {"JOIN", KVPOOL_JOIN, PARTITION, false, false},
     {"RENEW", KVPOOL_RENEW, PARTITION, false, true},
     {"POPULATE", KVPOOL_POPULATE, PARTITION, false, true},

@@ -48,6 +48,7 @@ struct kvpool_info {
 	__u64 free_units;
 	__u64 line_reads; /* lines the driver acquired since the claim */
 	__u64 line_writes;
+	__u64 gone_devices; /* bit per device */
 };
 
 struct kvpool_range {
@@ -179,6 +180,15 @@ struct kvpool_slice_quiet {
 	__u32 pad;
 };
 
+/* A PCI function without which the device does not answer; several may be named. */
+struct kvpool_device_watch {
+	__u64 flags;
+	__u32 device;
+	__u32 domain;
+	__u32 bus;
+	__u32 devfn; /* slot << 3 | function */
+};
+
 #define KVPOOL_LIST_DEVICES 1
 #define KVPOOL_LIST_HOSTS 2
 #define KVPOOL_LIST_PARTITIONS 3
@@ -201,7 +211,7 @@ struct kvpool_item_device {
 	__u64 start;
 	__u64 bytes;
 	__u32 device;
-	__u32 pad;
+	__u32 gone; /* from this host, until it claims anew */
 	__u64 data_offset;
 };
 
@@ -232,8 +242,10 @@ struct kvpool_item_partition {
 	__u32 descriptors; /* joined and not yet released */
 	__u32 attached;
 	__u32 poisoned; /* pages reported on this host */
-	__u32 pad;
+	__u32 gone; /* with its devices: nothing of it is served here any more */
 };
+
+#define KVPOOL_SLICE_GONE 3 /* in no table: its device is gone from this host */
 
 struct kvpool_item_slice {
 	__u32 id;
@@ -340,6 +352,7 @@ struct kvpool_quiet {
 #define KVPOOL_PARTITION_SHRINK \
 	_IOWR(KVPOOL_IOC_MAGIC, 0x0b, struct kvpool_partition_shrink) /* C A */
 #define KVPOOL_SLICE_QUIET _IOW(KVPOOL_IOC_MAGIC, 0x0c, struct kvpool_slice_quiet) /* C A */
+#define KVPOOL_DEVICE_WATCH _IOW(KVPOOL_IOC_MAGIC, 0x0d, struct kvpool_device_watch) /* C A */
 
 #define KVPOOL_JOIN _IOWR(KVPOOL_IOC_MAGIC, 0x10, struct kvpool_join) /* P */
 #define KVPOOL_RENEW _IOWR(KVPOOL_IOC_MAGIC, 0x11, struct kvpool_renew) /* P M */
@@ -369,6 +382,7 @@ struct kvpool_quiet {
 #define KVPOOL_EVENT_TABLE 10 /* value: generation of the table in force */
 #define KVPOOL_EVENT_ADMINISTRATOR 11 /* value: epoch; host: who administers */
 #define KVPOOL_EVENT_HOST_GONE 12 /* this host has fenced itself; value: incarnation */
+#define KVPOOL_EVENT_DEVICE_GONE 13 /* the slices on it are lost on this host */
 
 struct kvpool_event {
 	__u32 kind; /* KVPOOL_EVENT_*; skip what you do not know */
@@ -391,7 +405,8 @@ struct kvpool_state {
 	__u64 revoked; /* set before the mappings go; nothing read after that means anything */
 	__u64 cpu_fenced; /* the last incarnation whose mappings are gone */
 	/*
-	 * Slices that were taken away from this member while it lives on. Grows before the mappings
+	 * Slices that were taken away from this member, or went with their device, while it lives
+	 * on. Grows before the mappings
 	 * go, never falls: what was read or stored since it was looked at last may have been a
 	 * private page, if JOIN asked for one.
 	 */
