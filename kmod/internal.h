@@ -115,7 +115,7 @@ struct kvpool_slice {
 	void __iomem *map; /* registers the type while it is attached; pool's thread */
 	bool announced; /* this host's use lines name it; pool's thread */
 	bool leaving; /* scratch of detaching; pool's thread */
-	bool failed; /* to attach it to what is attached; pool's thread */
+	bool failed; /* scratch of attaching it to what is attached; pool's thread */
 	bool found; /* scratch of following the table; kvpool_lock */
 	bool listed; /* in the table in force; kvpool_lock */
 	bool attached; /* faults may serve it; kvpool_lock */

@@ -10,11 +10,26 @@
 
 #include "internal.h"
 
+/* That can be given: not on devices that are gone. */
+static u64 free_units(const struct kvpool *pool)
+{
+	const struct kvpool_table *table = pool->table;
+	u64 units = 0;
+	u32 i;
+
+	for (i = 0; i < pool->geo.device_count; i++)
+		if (!pool->devices[i].gone)
+			units += pool->geo.units_per_device - kvpool_first_data_unit(&pool->geo, i);
+	for (i = 0; i < table->slice_count; i++)
+		if (!pool->devices[table->slices[i].device].gone)
+			units -= table->slices[i].unit_count;
+	return units;
+}
+
 static int get_info(struct kvpool_open *open, struct kvpool_info *info)
 {
 	struct kvpool *pool;
 	int in_force;
-	u32 i;
 
 	memset(info, 0, sizeof(*info));
 	info->abi_version = KVPOOL_ABI_VERSION;
@@ -40,11 +55,7 @@ static int get_info(struct kvpool_open *open, struct kvpool_info *info)
 		}
 		info->is_admin = !!pool->admin_epoch;
 		info->table_generation = pool->table->generation;
-		for (i = 0; i < pool->geo.device_count; i++)
-			info->free_units += pool->geo.units_per_device -
-					    kvpool_first_data_unit(&pool->geo, i);
-		for (i = 0; i < pool->table->slice_count; i++)
-			info->free_units -= pool->table->slices[i].unit_count;
+		info->free_units = free_units(pool);
 		info->line_reads = atomic64_read(&pool->line_reads);
 		info->line_writes = atomic64_read(&pool->line_writes);
 		info->gone_devices = kvpool_gone_devices(pool);

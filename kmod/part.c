@@ -182,6 +182,10 @@ int kvpool_part_follow(struct kvpool_part *part)
 			err = -ENOMEM;
 			continue;
 		}
+		/* No administrator moves a slice: whatever stands there is another one. */
+		if (slice->device != entry->device || slice->first_unit != entry->first_unit ||
+		    slice->unit_count != entry->unit_count)
+			continue;
 		slice->found = true;
 		slice->listed = true;
 		/* All of a partition is drained by kvpool_part_drain(). */
@@ -329,7 +333,6 @@ static void leave_slice(struct kvpool *pool, struct kvpool_slice *slice)
 		iounmap(slice->map);
 	slice->map = NULL;
 	slice->announced = false;
-	slice->failed = false;
 	if (!READ_ONCE(pool->gone) && !READ_ONCE(slice->gone))
 		kvpool_use_write(pool, slice, KVPOOL_USE_NONE);
 }
@@ -459,8 +462,8 @@ static struct kvpool_part *find_grown(void)
 }
 
 /*
- * Who has joined gets what the partition grew by. What cannot be attached is tried again when
- * somebody joins an idle partition; until then its mmap says EAGAIN.
+ * Who has joined gets what the partition grew by. What cannot be attached now is tried again at
+ * the next look; until then its mmap says EAGAIN.
  */
 void kvpool_part_attach_grown(struct kvpool *pool)
 {
@@ -469,6 +472,9 @@ void kvpool_part_attach_grown(struct kvpool *pool)
 	unsigned long id;
 	int err;
 
+	list_for_each_entry(part, &kvpool_parts, list)
+		xa_for_each(&part->slices, id, slice)
+			slice->failed = false;
 	while (!READ_ONCE(pool->gone)) {
 		mutex_lock(&kvpool_lock);
 		part = find_grown();
@@ -478,7 +484,8 @@ void kvpool_part_attach_grown(struct kvpool *pool)
 		err = attach_some(pool, part);
 		if (!err)
 			continue;
-		pr_err("partition %s: new slices were not attached: %d\n", part->name, err);
+		pr_err_ratelimited("partition %s: new slices were not attached: %d\n", part->name,
+				   err);
 		xa_for_each(&part->slices, id, slice)
 			slice->failed = slice->failed || !slice->attached;
 	}

@@ -62,8 +62,8 @@ void kvpool_device_gone(struct kvpool *pool, u32 device, const char *why)
 	WRITE_ONCE(pool->devices[device].gone, true);
 	pr_alert("pool %pUb: device %u is gone: %s\n", pool->seal.uuid, device, why);
 	if (kvpool_control_lost(&pool->geo, kvpool_gone_devices(pool)) && pool->admin_epoch) {
-		pr_alert("pool %pUb: host %u cannot see every host's lines and administers no more; take over from another host\n",
-			 pool->seal.uuid, pool->host);
+		pr_alert("host %u cannot see all lines and administers no more: let another host\n",
+			 pool->host);
 		pool->admin_epoch = 0;
 	}
 	kvpool_event_place(KVPOOL_EVENT_DEVICE_GONE, pool, 0, 0, at, pool->geo.device_bytes, 0);

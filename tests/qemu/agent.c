@@ -220,6 +220,8 @@ static void answer(char *words[], int count, FILE *out) {
     fprintf(out, "%d\n", error_of(ioctl(control, KVPOOL_HOST_FENCE, &fence)));
   } else if (!strcmp(verb, "member")) {
     to_member(words, count, out);
+  } else if (!strcmp(verb, "gone")) {
+    fprintf(out, "%d\n", put_file("/sys/kernel/debug/kvpool/device_gone", name));
   } else if (!strcmp(verb, "poke")) {
     fprintf(out, "%d\n", poke(first));
   } else if (!strcmp(verb, "churn")) {
@@ -237,7 +239,7 @@ int agent(void) {
   cfmakeraw(&mode);
   tcsetattr(serial, TCSANOW, &mode);
   FILE *in = fdopen(serial, "r"), *out = fdopen(dup(serial), "w");
-  ok(load_driver("heartbeat_ms=100") == 0, "the driver loads");
+  ok(load_driver("heartbeat_ms=100 inject=1") == 0, "the driver loads");
   open_control();
   fprintf(out, "ready\n");
   fflush(out);

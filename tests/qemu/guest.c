@@ -52,6 +52,14 @@ int load_driver(const char *arguments) {
 
 int unload_driver(void) { return syscall(SYS_delete_module, "kvpool", O_NONBLOCK) ? errno : 0; }
 
+int put_file(const char *path, const char *text) {
+  const int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  const int error = write(fd, text, strlen(text)) < 0 ? errno : 0;
+  close(fd);
+  return error;
+}
+
 void open_control(void) { control = open("/dev/kvpool", O_RDWR | O_CLOEXEC); }
 
 void close_control(void) {

@@ -37,6 +37,7 @@ int tap_end(void);
 bool huge_leaves(void); /* this kernel maps 2 MiB */
 int load_driver(const char *arguments);
 int unload_driver(void); /* 0, or errno */
+int put_file(const char *path, const char *text); /* 0, or errno */
 extern int control;      /* descriptor of /dev/kvpool, -1 */
 void open_control(void);
 void close_control(void);

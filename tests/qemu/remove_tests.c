@@ -14,14 +14,6 @@ enum { kDevices = 3 };
 #define DEBUG "/sys/kernel/debug/kvpool/"
 #define FUNCTION "/sys/bus/pci/devices/0000:00:1f.2"
 
-static int put(const char *path, const char *text) {
-  const int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  const int error = write(fd, text, strlen(text)) < 0 ? errno : 0;
-  close(fd);
-  return error;
-}
-
 static bool says(const char *path, const char *wanted) {
   char value[64] = "";
   FILE *file = fopen(path, "r");
@@ -95,7 +87,7 @@ static void files(void) {
          access(DEBUG "fail_drain", W_OK) == 0,
      "now it can");
   open_control();
-  ok(put(DEBUG "device_gone", "0") == ENODEV, "a device of no pool");
+  ok(put_file(DEBUG "device_gone", "0") == ENODEV, "a device of no pool");
   fails(watch(0, 0, 0xfa), ENODEV, "watching for no pool");
 }
 
@@ -119,7 +111,7 @@ static void injected(void) {
   snprintf(
       address, sizeof address, "%#llx",
       (unsigned long long)(POOL_START + SMALL_DEVICE + slice_on("pay", 1).device_offset + 4096));
-  ok(put(DEBUG "poison", address) == 0, "an address as a machine check brings it");
+  ok(put_file(DEBUG "poison", address) == 0, "an address as a machine check brings it");
   for (int i = 0; i < 100 && !partition("pay").poisoned; i++) pause_ms(10);
   ok(partition("pay").poisoned == 1 && touch_read(at + 4096, NULL) == SIGBUS &&
          fault_code == BUS_MCEERR_AR && !touch_write(at, 1),
@@ -139,14 +131,15 @@ static int touch_and_go(void *arg) {
 }
 
 static void stuck(void) {
-  ok(put(DEBUG "fail_drain", "1") == 0 && in_child(touch_and_go, NULL) == 0, "a host gets stuck");
+  ok(put_file(DEBUG "fail_drain", "1") == 0 && in_child(touch_and_go, NULL) == 0,
+     "a host gets stuck");
   pause_ms(1500);
   ok(destroy("pay", 0) == 0, "a partition is destroyed");
   pause_ms(500);
   ok(partition("pay").state == KVPOOL_PARTITION_DRAINING && partition("pay").members == 0 &&
          slice_on("pay", 2).held_hosts == 1,
      "nobody uses it, and still it is held by the host that does not say so");
-  ok(put(DEBUG "fail_drain", "0") == 0 && drains_away("pay"), "until it does");
+  ok(put_file(DEBUG "fail_drain", "0") == 0 && drains_away("pay"), "until it does");
   ok(create("pay", 6 * UNIT, KVPOOL_TYPE_WC) == 0, "then it is made anew");
 }
 
@@ -232,8 +225,8 @@ static void pulled(void) {
   if (!child) _exit(zero_member(NULL));
   for (int i = 0; i < 500 && step[0] != 1; i++) pause_ms(10);
   ok(step[0] == 1, "and another one, with a zero page");
-  ok(put(DEBUG "device_gone", "3") == EINVAL, "a device that the pool does not have");
-  ok(put(DEBUG "device_gone", "2") == 0, "the last device goes");
+  ok(put_file(DEBUG "device_gone", "3") == EINVAL, "a device that the pool does not have");
+  ok(put_file(DEBUG "device_gone", "2") == 0, "the last device goes");
   of_a_lost_slice(&store, at);
   of_a_lost_node(far);
   ok(info().is_admin && info().state == KVPOOL_CLAIM_CLAIMED, "this host administers as before");
@@ -266,7 +259,8 @@ static void unplugged(void) {
   ok(!touch_write(zero, 0x20) && !touch_write(one, 0x21), "two devices are written");
   fails((long)map_on(store.pay, "pay", 2), ENODEV, "the third is gone");
   const uint64_t written = info().line_writes;
-  ok(put(FUNCTION "/remove", "1") == 0 && access(FUNCTION, F_OK) != 0, "the function is removed");
+  ok(put_file(FUNCTION "/remove", "1") == 0 && access(FUNCTION, F_OK) != 0,
+     "the function is removed");
   ok(info().gone_devices == (1u << 1 | 1u << 2), "and device 1 with it: %#llx",
      (unsigned long long)info().gone_devices);
   uint64_t word = 0;
@@ -279,7 +273,7 @@ static void unplugged(void) {
   pause_ms(500);
   ok(info().state == KVPOOL_CLAIM_CLAIMED && info().line_writes > written,
      "the host goes on with the copy that is left");
-  ok(put(DEBUG "device_gone", "0") == 0, "the last device with lines goes");
+  ok(put_file(DEBUG "device_gone", "0") == 0, "the last device with lines goes");
   ok(info().state == KVPOOL_CLAIM_GONE && says("/sys/class/kvpool/kvpool/health", "gone"),
      "and this host with it");
   for (int i = 0; i < 100 && touch_read(zero, NULL) != SIGBUS; i++) pause_ms(10);
@@ -301,7 +295,10 @@ static void held_after_release(void) {
   ok(info().gone_devices == 0 && drains_away("far"),
      "a new incarnation is the proof, and the lost partition's units are free");
   ok(in_child(touch_and_go, NULL) == 0, "a member, on every device");
-  ok(put(DEBUG "device_gone", "2") == 0, "one goes");
+  ok(watch(2, 0, 0x80) == 0, "one needs a port");
+  ok(put_file("/sys/bus/pci/drivers/pcieport/unbind", "0000:00:10.0") == 0 &&
+         info().gone_devices == 1u << 2,
+     "whose driver is unbound: it is gone");
   ok(release_soon() && claim_three(0, 1) == 0 && take_admin() == 0, "another host takes over");
   ok(destroy("pay", 0) == 0, "and destroys");
   pause_ms(500);

@@ -73,7 +73,8 @@ struct kvpool_label {
 #define KVPOOL_HOST_NEVER 1 /* labelled, no host has used the area in this life */
 #define KVPOOL_HOST_UP 2
 #define KVPOOL_HOST_LEFT 3 /* all mappings are gone, caches written back, use lines empty */
-#define KVPOOL_HOST_GONE 4 /* fenced itself: a second writer, or the medium failed */
+/* Fenced itself: a second writer, or the medium failed; or left with units it is not out of. */
+#define KVPOOL_HOST_GONE 4
 
 /* writer: the host of the area */
 struct kvpool_host_line {
