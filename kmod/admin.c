@@ -11,6 +11,12 @@
 #include "internal.h"
 #include "trace.h"
 
+/* Whether a device with a copy of every host's lines is gone: others may be heard there alone. */
+static bool control_lost(struct kvpool *pool)
+{
+	return kvpool_control_lost(&pool->geo, kvpool_gone_devices(pool));
+}
+
 /* Writes pool->next, which becomes the table in force. -EAGAIN: outbid, it counts for nothing. */
 static int write_table(struct kvpool *pool, u64 claimed)
 {
@@ -40,6 +46,9 @@ static int write_table(struct kvpool *pool, u64 claimed)
 	view.sequence++;
 	kvpool_claim_make(&view, pool->host, &line);
 	err = kvpool_area_write(pool, KVPOOL_AREA_CLAIM_LINE, &line);
+	/* In force only on both devices: a host may see one of them alone, and act on it. */
+	if (!err && control_lost(pool))
+		err = -EAGAIN;
 	if (err)
 		return err;
 	kvpool_settle();
@@ -49,7 +58,7 @@ static int write_table(struct kvpool *pool, u64 claimed)
 	err = kvpool_claims_read(pool, views);
 	mutex_lock(&kvpool_lock);
 	if (!err)
-		memcpy(pool->claims, views, sizeof(pool->claims));
+		kvpool_claims_seen(pool, views);
 	else
 		*own = view;
 	if (!err && kvpool_claims_outbid(views, pool->geo.host_count, claimed)) {
@@ -121,8 +130,13 @@ static int take(struct kvpool *pool, void *arg)
 	if (err)
 		return err;
 	mutex_lock(&kvpool_lock);
-	pool->admin_epoch = epoch;
+	if (control_lost(pool))
+		err = -ENXIO;
+	else
+		pool->admin_epoch = epoch;
 	mutex_unlock(&kvpool_lock);
+	if (err)
+		return err;
 	*ret_epoch = epoch;
 	pr_info("host %u administers pool %pUb, epoch %llx\n", pool->host, pool->seal.uuid, epoch);
 	return 0;
@@ -132,7 +146,11 @@ static int take(struct kvpool *pool, void *arg)
 int kvpool_admin_take(struct kvpool *pool, u64 *ret_epoch)
 {
 	bool was = pool->admin_epoch;
-	int err = kvpool_call(pool, take, ret_epoch);
+	int err;
+
+	if (control_lost(pool))
+		return -ENXIO;
+	err = kvpool_call(pool, take, ret_epoch);
 
 	if (!err && !was)
 		memset(pool->clean, 0, (kvpool_unit_count(&pool->geo) + 7) / 8);
@@ -189,16 +207,23 @@ static u64 hosts_in(struct kvpool *pool, u32 first, u32 count)
 	for (host = 0; host < pool->geo.host_count; host++)
 		if (!is_out(pool, host, first, count))
 			held |= 1ull << host;
-	return READ_ONCE(pool->gone) ? ~0ull : held;
+	/* Another host may write its lines where this one cannot read. */
+	if (READ_ONCE(pool->gone) || control_lost(pool))
+		return ~0ull;
+	return held;
 }
 
+/* A partition, or more slices for one. */
 struct creation {
 	struct kvpool_create_plan plan;
+	bool grow;
 	u8 uuid[16];
 	u8 *barred; /* units that some host may still reach */
 	u8 *dirty; /* units to scrub first */
 	u32 ret_id;
+	u32 ret_first;
 	u32 ret_slices;
+	bool held; /* some units were barred */
 	bool scrubbed; /* all of them */
 };
 
@@ -226,16 +251,25 @@ static int still_admin(struct kvpool *pool)
 	return err;
 }
 
+/* Into pool->next. */
+static int make_table(struct kvpool *pool, struct creation *creation)
+{
+	int (*make)(struct kvpool_table *table, const struct kvpool_geometry *geo,
+		    const struct kvpool_create_plan *plan, const u8 *barred, u8 *taken,
+		    u32 *ret_id) = creation->grow ? kvpool_table_grow : kvpool_table_create;
+
+	*pool->next = *pool->table;
+	return make(pool->next, &pool->geo, &creation->plan, creation->barred, pool->unit_scratch,
+		    &creation->ret_id);
+}
+
 /* One attempt at free units: 0, or 1 if some are barred now and another attempt may find others. */
 static int try_units(struct kvpool *pool, struct creation *creation)
 {
 	u32 old_count = pool->table->slice_count, i, unit, number;
 	bool barred = false;
-	int err;
+	int err = make_table(pool, creation);
 
-	*pool->next = *pool->table;
-	err = kvpool_table_create(pool->next, &pool->geo, &creation->plan, creation->barred,
-				  pool->unit_scratch, &creation->ret_id);
 	if (err)
 		return err;
 	memset(creation->dirty, 0, (kvpool_unit_count(&pool->geo) + 7) / 8);
@@ -247,6 +281,7 @@ static int try_units(struct kvpool *pool, struct creation *creation)
 						    slice->first_unit + unit);
 			if (hosts_in(pool, number, 1)) {
 				kvpool_bit_set(creation->barred, number);
+				creation->held = true;
 				barred = true;
 			} else if (!kvpool_bit(pool->clean, number)) {
 				kvpool_bit_set(creation->dirty, number);
@@ -254,7 +289,18 @@ static int try_units(struct kvpool *pool, struct creation *creation)
 		}
 	}
 	creation->ret_slices = pool->next->slice_count - old_count;
+	creation->ret_first = pool->next->slices[old_count].id;
 	return barred;
+}
+
+static void bar_gone(struct kvpool *pool, struct creation *creation)
+{
+	u64 gone = kvpool_gone_devices(pool);
+	u32 unit, units = kvpool_unit_count(&pool->geo);
+
+	for (unit = 0; unit < units && gone; unit++)
+		if (gone >> unit / pool->geo.units_per_device & 1)
+			kvpool_bit_set(creation->barred, unit);
 }
 
 /* Chooses units and announces what has to be scrubbed. */
@@ -266,6 +312,7 @@ static int plan_creation(struct kvpool *pool, void *arg)
 
 	if (err)
 		return err;
+	bar_gone(pool, creation);
 	do {
 		err = try_units(pool, creation);
 	} while (err == 1 && --attempts && !READ_ONCE(pool->gone));
@@ -299,9 +346,7 @@ static int commit_creation(struct kvpool *pool, void *arg)
 	err = still_admin(pool);
 	if (err)
 		return err;
-	*pool->next = *pool->table;
-	err = kvpool_table_create(pool->next, &pool->geo, &creation->plan, creation->barred,
-				  pool->unit_scratch, &creation->ret_id);
+	err = make_table(pool, creation);
 	if (err)
 		return err;
 	/* Whatever the new tenant leaves there is not clean. */
@@ -337,39 +382,116 @@ static int scrub_planned(struct kvpool *pool, struct creation *creation)
 	return 0;
 }
 
+/* Units are chosen, scrubbed, and given. */
+static int create(struct kvpool *pool, struct creation *creation)
+{
+	u32 bytes = (kvpool_unit_count(&pool->geo) + 7) / 8;
+	int err, scrub_err;
+
+	creation->barred = kzalloc(bytes, GFP_KERNEL);
+	creation->dirty = kzalloc(bytes, GFP_KERNEL);
+	err = creation->barred && creation->dirty ? 0 : -ENOMEM;
+	if (!err)
+		err = kvpool_call(pool, plan_creation, creation);
+	if (!err) {
+		scrub_err = scrub_planned(pool, creation);
+		creation->scrubbed = !scrub_err;
+		err = kvpool_call(pool, commit_creation, creation);
+		if (scrub_err && err == -EIO)
+			err = scrub_err;
+	}
+	kfree(creation->barred);
+	kfree(creation->dirty);
+	return err;
+}
+
 int kvpool_admin_create(struct kvpool *pool, struct kvpool_partition_create *args,
 			const char *name)
 {
-	u32 bytes = (kvpool_unit_count(&pool->geo) + 7) / 8;
 	struct creation creation = {
 		.plan = { .name = name, .bytes = args->bytes, .slice_bytes = args->slice_bytes,
 			  .type = args->type, .ddio = args->ddio },
 	};
-	int err, scrub_err;
+	int err;
 
-	creation.barred = kzalloc(bytes, GFP_KERNEL);
-	creation.dirty = kzalloc(bytes, GFP_KERNEL);
-	err = creation.barred && creation.dirty ? 0 : -ENOMEM;
 	get_random_bytes(creation.uuid, sizeof(creation.uuid));
 	creation.uuid[6] = (creation.uuid[6] & 0x0f) | 0x40;
 	creation.uuid[8] = (creation.uuid[8] & 0x3f) | 0x80;
 	creation.plan.uuid = creation.uuid;
+	err = create(pool, &creation);
+	if (err)
+		return err;
+	memcpy(args->ret_uuid, creation.uuid, sizeof(creation.uuid));
+	args->ret_id = creation.ret_id;
+	args->ret_slice_count = creation.ret_slices;
+	return 0;
+}
+
+static u32 grow_reason(int err, bool held)
+{
+	switch (err) {
+	case -ENOENT:
+		return KVPOOL_CHANGE_NO_PARTITION;
+	case -ESTALE:
+		return KVPOOL_CHANGE_DRAINS;
+	case -EINVAL:
+		return KVPOOL_CHANGE_BAD_BYTES;
+	case -ENOSPC:
+		return held ? KVPOOL_CHANGE_HELD : KVPOOL_CHANGE_NO_ROOM;
+	default:
+		return KVPOOL_CHANGE_DONE;
+	}
+}
+
+int kvpool_admin_grow(struct kvpool *pool, struct kvpool_partition_grow *args, const char *name)
+{
+	struct creation creation = {
+		.plan = { .name = name, .bytes = args->bytes, .slice_bytes = args->slice_bytes },
+		.grow = true,
+	};
+	int err = create(pool, &creation);
+
+	args->ret_reason = grow_reason(err, creation.held);
+	args->ret_first_slice = err ? 0 : creation.ret_first;
+	args->ret_slice_count = err ? 0 : creation.ret_slices;
 	if (!err)
-		err = kvpool_call(pool, plan_creation, &creation);
-	if (!err) {
-		scrub_err = scrub_planned(pool, &creation);
-		creation.scrubbed = !scrub_err;
-		err = kvpool_call(pool, commit_creation, &creation);
-		if (scrub_err && err == -EIO)
-			err = scrub_err;
-	}
-	if (!err) {
-		memcpy(args->ret_uuid, creation.uuid, sizeof(creation.uuid));
-		args->ret_id = creation.ret_id;
-		args->ret_slice_count = creation.ret_slices;
-	}
-	kfree(creation.barred);
-	kfree(creation.dirty);
+		kvpool_kick(pool);
+	return err;
+}
+
+struct shrinking {
+	const struct kvpool_shrink_plan *plan;
+	u64 ret_bytes;
+	u32 ret_reason;
+};
+
+static int shrink(struct kvpool *pool, void *arg)
+{
+	struct shrinking *shrinking = arg;
+	int err = still_admin(pool);
+
+	if (err)
+		return err;
+	*pool->next = *pool->table;
+	err = kvpool_table_shrink(pool->next, &pool->geo, shrinking->plan, &shrinking->ret_bytes,
+				  &shrinking->ret_reason);
+	if (err)
+		return err;
+	err = write_table(pool, pool->admin_epoch);
+	if (!err)
+		kvpool_kick(pool);
+	return err;
+}
+
+/* Begins it, as destruction: the slices are gone when every host is proven out of them. */
+int kvpool_admin_shrink(struct kvpool *pool, struct kvpool_partition_shrink *args,
+			const struct kvpool_shrink_plan *plan)
+{
+	struct shrinking shrinking = { .plan = plan };
+	int err = kvpool_call(pool, shrink, &shrinking);
+
+	args->ret_bytes = shrinking.ret_bytes;
+	args->ret_reason = shrinking.ret_reason;
 	return err;
 }
 
@@ -443,6 +565,14 @@ int kvpool_admin_fence(struct kvpool *pool, u32 host, u64 incarnation)
 	return err;
 }
 
+static void event_held(struct kvpool *pool, const struct kvpool_slice_entry *slice, u64 held)
+{
+	struct kvpool_place at = { slice->device, (u64)slice->first_unit << pool->geo.unit_shift };
+
+	kvpool_event_place(KVPOOL_EVENT_SLICE_HELD, pool, slice->partition, slice->id, at,
+			   (u64)slice->unit_count << pool->geo.unit_shift, held);
+}
+
 /*
  * What drains and is proven free leaves the table; what is not is shown with the hosts it waits
  * for.
@@ -464,6 +594,8 @@ void kvpool_admin_tick(struct kvpool *pool)
 		first = kvpool_unit_number(&pool->geo, slice->device, slice->first_unit);
 		held = hosts_in(pool, first, slice->unit_count);
 		mutex_lock(&kvpool_lock);
+		if (held && held != pool->held[i])
+			event_held(pool, slice, held);
 		pool->held[i] = held;
 		mutex_unlock(&kvpool_lock);
 		if (held)
@@ -529,7 +661,7 @@ static int scrub_unit(struct kvpool *pool, u32 unit)
 void kvpool_scrub_work(struct work_struct *work)
 {
 	struct kvpool *pool = container_of(work, struct kvpool, scrub);
-	u32 unit, first, units = kvpool_unit_count(&pool->geo);
+	u32 unit, device, first, units = kvpool_unit_count(&pool->geo);
 	u8 *taken = kzalloc((units + 7) / 8, GFP_KERNEL);
 
 	if (!taken)
@@ -540,9 +672,11 @@ void kvpool_scrub_work(struct work_struct *work)
 		mutex_lock(&kvpool_lock);
 		kvpool_table_units(pool->table, &pool->geo, taken);
 		mutex_unlock(&kvpool_lock);
-		first = kvpool_first_data_unit(&pool->geo, unit / pool->geo.units_per_device);
+		device = unit / pool->geo.units_per_device;
+		first = kvpool_first_data_unit(&pool->geo, device);
 		if (pool->admin_epoch && unit % pool->geo.units_per_device >= first &&
-		    !kvpool_bit(taken, unit) && !kvpool_bit(pool->clean, unit))
+		    !READ_ONCE(pool->devices[device].gone) && !kvpool_bit(taken, unit) &&
+		    !kvpool_bit(pool->clean, unit))
 			scrub_unit(pool, unit);
 		mutex_unlock(&kvpool_control_lock);
 	}

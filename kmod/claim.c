@@ -305,6 +305,7 @@ static struct kvpool *new_pool(struct kvpool_claim *args, struct claiming *claim
 	pool->clean = kvzalloc((units + 7) / 8, GFP_KERNEL);
 	kvpool_thread_init(pool);
 	INIT_WORK(&pool->scrub, kvpool_scrub_work);
+	INIT_LIST_HEAD(&pool->watches);
 	for (device = 0; device < pool->geo.device_count; device++) {
 		u32 range = claiming->order[device];
 
@@ -452,6 +453,7 @@ static void stop_pool(struct kvpool *pool)
 	kvpool_thread_stop(pool);
 	mutex_lock(&kvpool_lock);
 	kvpool_pool = NULL;
+	kvpool_watches_free(pool);
 	list_splice_init(&kvpool_parts, &parts);
 	mutex_unlock(&kvpool_lock);
 	list_for_each_entry_safe(part, other, &parts, list) {

@@ -9,7 +9,7 @@
  *   member->sem           a fault from its check to its verification (read); revoke to the end of
  *                         the zap, renewal, joining again (write)
  *   i_mmap, page tables
- *   member->reach_lock    spinlock, innermost
+ *   member->reach_lock, that of events.c: spinlocks, innermost
  * The pool's thread (an ordered workqueue) is the only one that touches control lines. It takes
  * kvpool_lock, never kvpool_control_lock; who waits for it holds none but kvpool_control_lock.
  * No user copy under kvpool_lock or member->sem.
@@ -27,6 +27,7 @@
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
+#include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
@@ -34,6 +35,7 @@
 
 #include "logic/args.h"
 #include "logic/claims.h"
+#include "logic/events.h"
 #include "logic/geometry.h"
 #include "logic/label.h"
 #include "logic/lease.h"
@@ -54,6 +56,7 @@ struct kvpool_device {
 	struct resource *region;
 	void *meta; /* labels and host areas, write-back */
 	u64 meta_bytes;
+	bool gone; /* never touched again; set once, under kvpool_lock */
 };
 
 struct kvpool {
@@ -91,10 +94,16 @@ struct kvpool {
 	u8 *clean;
 	struct work_struct scrub;
 
+	struct list_head watches; /* remove.c; kvpool_lock */
+
 	atomic64_t line_reads;
 	atomic64_t line_writes;
 };
 
+/*
+ * Entered by the pool's thread; freed by it, too, when the table does not have it and the
+ * partition has no member: so whoever joined may keep a pointer.
+ */
 struct kvpool_slice {
 	u32 id;
 	u32 device;
@@ -103,7 +112,16 @@ struct kvpool_slice {
 	u64 device_offset;
 	u64 bytes;
 	phys_addr_t start;
-	void __iomem *map; /* registers the type while the partition is attached */
+	void __iomem *map; /* registers the type while it is attached; pool's thread */
+	bool announced; /* this host's use lines name it; pool's thread */
+	bool leaving; /* scratch of detaching; pool's thread */
+	bool failed; /* scratch of attaching it to what is attached; pool's thread */
+	bool found; /* scratch of following the table; kvpool_lock */
+	bool listed; /* in the table in force; kvpool_lock */
+	bool attached; /* faults may serve it; kvpool_lock */
+	bool draining; /* the table takes it away, faults serve it no more; kvpool_lock */
+	bool force; /* kvpool_lock */
+	bool gone; /* with its device: as draining, and nothing of it is touched; kvpool_lock */
 };
 
 struct kvpool_part {
@@ -118,16 +136,15 @@ struct kvpool_part {
 	u32 minor;
 	bool draining; /* kvpool_lock */
 	bool force;
+	bool gone; /* with its devices; kvpool_lock */
 	bool attached; /* pool's thread; kvpool_lock */
-	bool removed;
 	u32 type_obtained;
 	u32 members; /* whose reachers are not gone; kvpool_lock */
 	u32 attaching; /* joins under way: no detach; kvpool_lock */
 	u64 slots; /* taken; kvpool_lock */
 	u32 poisoned; /* kvpool_lock */
 	struct xarray poison; /* pages; entered under kvpool_lock, read by faults */
-	u32 slice_count;
-	struct kvpool_slice *slices;
+	struct xarray slices; /* by id; entered under kvpool_lock, read by faults */
 };
 
 /* A descriptor of a node. Its pseudo inode is its own, so that one member is zapped alone. */
@@ -136,6 +153,12 @@ struct kvpool_open {
 	struct inode *inode;
 	struct kvpool_member *member; /* set once, under kvpool_lock */
 	struct list_head list; /* of the member's; kvpool_lock */
+
+	/* events.c */
+	struct list_head listening;
+	struct kvpool_ring ring;
+	wait_queue_head_t heard;
+	bool ended;
 };
 
 struct kvpool_reacher {
@@ -167,7 +190,7 @@ struct kvpool_member {
 	bool revoked;
 	bool late; /* a fault came past the deadline */
 	bool dead; /* never again: the process is gone, or the partition */
-	bool mapped; /* ever */
+	struct xarray mapped; /* ids of slices, ever; entered by mmap */
 
 	bool reaper_due; /* its line is to be written; kvpool_lock */
 	bool quieting;
@@ -200,8 +223,8 @@ bool kvpool_in_guest(void);
 int kvpool_medium_read(struct kvpool *pool, struct kvpool_place at, void *to, size_t bytes);
 int kvpool_medium_write(struct kvpool *pool, struct kvpool_place at, const void *from,
 			size_t bytes);
-int kvpool_lines_read(struct kvpool *pool, void *from, void *to, size_t bytes);
-int kvpool_lines_write(struct kvpool *pool, void *to, const void *from, size_t bytes);
+int kvpool_lines_read(struct kvpool *pool, u32 device, void *from, void *to, size_t bytes);
+int kvpool_lines_write(struct kvpool *pool, u32 device, void *to, const void *from, size_t bytes);
 void kvpool_caches_retire(void *from, u64 bytes);
 void kvpool_caches_empty(void);
 int kvpool_area_write(struct kvpool *pool, u32 offset, union kvpool_line *line);
@@ -232,6 +255,8 @@ int kvpool_host_write(struct kvpool *pool, u32 state);
 void kvpool_host_gone(struct kvpool *pool, const char *why);
 int kvpool_use_write(struct kvpool *pool, const struct kvpool_slice *slice, u32 use);
 int kvpool_claims_read(struct kvpool *pool, struct kvpool_claim_view *views);
+/* kvpool_lock */
+void kvpool_claims_seen(struct kvpool *pool, const struct kvpool_claim_view *views);
 int kvpool_table_read(struct kvpool *pool, const struct kvpool_claim_view *view, u32 host,
 		      struct kvpool_table *table);
 int kvpool_sync(struct kvpool *pool);
@@ -241,6 +266,9 @@ void kvpool_table_apply(struct kvpool *pool);
 int kvpool_admin_take(struct kvpool *pool, u64 *ret_epoch);
 int kvpool_admin_create(struct kvpool *pool, struct kvpool_partition_create *args,
 			const char *name);
+int kvpool_admin_grow(struct kvpool *pool, struct kvpool_partition_grow *args, const char *name);
+int kvpool_admin_shrink(struct kvpool *pool, struct kvpool_partition_shrink *args,
+			const struct kvpool_shrink_plan *plan);
 int kvpool_admin_destroy(struct kvpool *pool, const char *name, bool force);
 int kvpool_admin_fence(struct kvpool *pool, u32 host, u64 incarnation);
 void kvpool_admin_tick(struct kvpool *pool);
@@ -257,8 +285,14 @@ void kvpool_part_put(struct kvpool_part *part);
 int kvpool_part_attach(struct kvpool *pool, void *part); /* thread, no lock; holds `attaching` */
 void kvpool_part_drain(struct kvpool_part *part, bool force);
 void kvpool_part_detach_idle(struct kvpool *pool); /* thread, no lock */
-struct kvpool_slice *kvpool_part_slice(struct kvpool_part *part, u32 id);
+int kvpool_part_follow(struct kvpool_part *part);
+void kvpool_part_freed(struct kvpool_part *part); /* no lock */
+void kvpool_part_attach_grown(struct kvpool *pool); /* thread, no lock */
+struct kvpool_slice *kvpool_part_slice(struct kvpool_part *part, u32 id); /* no lock */
+struct kvpool_slice *kvpool_part_first(struct kvpool_part *part); /* no lock */
+u64 kvpool_part_bytes(struct kvpool_part *part, u32 *ret_slices);
 void kvpool_part_retire(struct kvpool_part *part); /* thread, no lock */
+int kvpool_slice_quiet(u64 incarnation, u32 slice); /* no lock */
 
 /* member.c */
 int kvpool_join(struct kvpool_join *args, struct file **files, u32 count);
@@ -271,7 +305,11 @@ void kvpool_member_put(struct kvpool_member *member);
 void kvpool_member_release(struct kvpool_open *open);
 void kvpool_members_scan_soon(void);
 void kvpool_members_reap(struct kvpool *pool); /* thread */
-void kvpool_members_kill(struct kvpool_part *part); /* kvpool_lock */
+/* kvpool_lock. Of one slice, or of the whole partition: 0. */
+void kvpool_members_kill(struct kvpool_part *part, u32 slice);
+void kvpool_members_lose(struct kvpool_part *part, struct kvpool_slice *slice, bool *ret_lost);
+bool kvpool_slice_is_reached(const struct kvpool_slice *slice);
+int kvpool_member_forget_slice(u64 incarnation, u32 slice);
 bool kvpool_member_is_current(const struct kvpool_member *member);
 int kvpool_member_add_mm(struct kvpool_member *member, struct mm_struct *mm);
 struct kvpool_state_page *kvpool_member_state(struct kvpool_member *member);
@@ -293,8 +331,46 @@ bool kvpool_page_is_poisoned(struct kvpool_part *part, const struct kvpool_slice
 bool kvpool_leaf_is_poisoned(struct kvpool_part *part, const struct kvpool_slice *slice, u64 offset,
 			     u64 bytes);
 int kvpool_poison(u32 device, u64 device_offset, u64 bytes);
+void kvpool_poison_forget(struct kvpool_part *part, const struct kvpool_slice *slice);
+void kvpool_poison_later(u64 address); /* any context */
 void kvpool_poison_init(void);
 void kvpool_poison_exit(void);
+
+/* remove.c; kvpool_lock unless it says otherwise */
+void kvpool_device_gone(struct kvpool *pool, u32 device, const char *why);
+void kvpool_part_judge(struct kvpool_part *part);
+u64 kvpool_gone_devices(const struct kvpool *pool); /* any lock */
+int kvpool_device_watch(const struct kvpool_device_watch *args); /* no lock */
+void kvpool_watches_free(struct kvpool *pool);
+int kvpool_remove_init(void);
+void kvpool_remove_exit(void);
+
+/* debugfs.c */
+enum {
+	KVPOOL_LIVE_PARTITIONS,
+	KVPOOL_LIVE_SLICES,
+	KVPOOL_LIVE_MEMBERS,
+	KVPOOL_LIVE_REACHERS,
+	KVPOOL_LIVE_DESCRIPTORS,
+	KVPOOL_LIVE_COUNT
+};
+extern atomic_t kvpool_live[KVPOOL_LIVE_COUNT];
+bool kvpool_drain_fails(void);
+void kvpool_debugfs_init(void);
+void kvpool_debugfs_exit(void);
+
+/* events.c; any lock */
+struct poll_table_struct;
+int kvpool_events_open(struct kvpool_open *open);
+void kvpool_events_close(struct kvpool_open *open);
+void kvpool_events_end(const struct kvpool_part *part);
+void kvpool_event_pool(u32 kind, u32 host, u64 value);
+void kvpool_event_member(const struct kvpool_member *member, u32 kind);
+void kvpool_event_place(u32 kind, const struct kvpool *pool, u32 partition, u32 slice,
+			struct kvpool_place at, u64 bytes, u64 value);
+void kvpool_event_slice(u32 kind, const struct kvpool_part *part, const struct kvpool_slice *slice);
+ssize_t kvpool_read(struct file *file, char __user *to, size_t bytes, loff_t *offset);
+__poll_t kvpool_poll(struct file *file, struct poll_table_struct *table);
 
 /* sysfs.c */
 extern const struct attribute_group *kvpool_pool_groups[];

@@ -10,11 +10,26 @@
 
 #include "internal.h"
 
+/* That can be given: not on devices that are gone. */
+static u64 free_units(const struct kvpool *pool)
+{
+	const struct kvpool_table *table = pool->table;
+	u64 units = 0;
+	u32 i;
+
+	for (i = 0; i < pool->geo.device_count; i++)
+		if (!pool->devices[i].gone)
+			units += pool->geo.units_per_device - kvpool_first_data_unit(&pool->geo, i);
+	for (i = 0; i < table->slice_count; i++)
+		if (!pool->devices[table->slices[i].device].gone)
+			units -= table->slices[i].unit_count;
+	return units;
+}
+
 static int get_info(struct kvpool_open *open, struct kvpool_info *info)
 {
 	struct kvpool *pool;
 	int in_force;
-	u32 i;
 
 	memset(info, 0, sizeof(*info));
 	info->abi_version = KVPOOL_ABI_VERSION;
@@ -40,14 +55,13 @@ static int get_info(struct kvpool_open *open, struct kvpool_info *info)
 		}
 		info->is_admin = !!pool->admin_epoch;
 		info->table_generation = pool->table->generation;
-		for (i = 0; i < pool->geo.device_count; i++)
-			info->free_units += pool->geo.units_per_device -
-					    kvpool_first_data_unit(&pool->geo, i);
-		for (i = 0; i < pool->table->slice_count; i++)
-			info->free_units -= pool->table->slices[i].unit_count;
+		info->free_units = free_units(pool);
 		info->line_reads = atomic64_read(&pool->line_reads);
 		info->line_writes = atomic64_read(&pool->line_writes);
+		info->gone_devices = kvpool_gone_devices(pool);
 	}
+	if (open->part && open->part->gone)
+		info->state = KVPOOL_CLAIM_GONE;
 	mutex_unlock(&kvpool_lock);
 	return 0;
 }
@@ -82,38 +96,87 @@ static int claim_pool(struct kvpool_claim *claim)
 	return err;
 }
 
+/* The partition that a command is about, if it is about one. */
+static int command_name(const struct kvpool_command *command, const union kvpool_args *args,
+			char name[KVPOOL_NAME_BYTES])
+{
+	switch (command->number) {
+	case KVPOOL_PARTITION_CREATE & 0xff:
+		return copy_name(args->create.name, args->create.name_len, name);
+	case KVPOOL_PARTITION_DESTROY & 0xff:
+		return copy_name(args->destroy.name, args->destroy.name_len, name);
+	case KVPOOL_PARTITION_GROW & 0xff:
+		return copy_name(args->grow.name, args->grow.name_len, name);
+	case KVPOOL_PARTITION_SHRINK & 0xff:
+		return copy_name(args->shrink.name, args->shrink.name_len, name);
+	default:
+		return 0;
+	}
+}
+
+static int command_ids(const struct kvpool_command *command, const union kvpool_args *args,
+		       u32 **ret_ids)
+{
+	u32 *ids = NULL;
+
+	if (command->number == (KVPOOL_PARTITION_SHRINK & 0xff) && args->shrink.slice_count)
+		ids = memdup_user(u64_to_user_ptr(args->shrink.slices),
+				  args->shrink.slice_count * sizeof(*ids));
+	if (IS_ERR(ids))
+		return PTR_ERR(ids);
+	*ret_ids = ids;
+	return 0;
+}
+
+static int administer(struct kvpool *pool, const struct kvpool_command *command,
+		      union kvpool_args *args, const char *name, const u32 *ids)
+{
+	struct kvpool_shrink_plan plan = { .name = name, .ids = ids };
+
+	switch (command->number) {
+	case KVPOOL_ADMIN & 0xff:
+		return kvpool_admin_take(pool, &args->admin.ret_epoch);
+	case KVPOOL_PARTITION_CREATE & 0xff:
+		return kvpool_admin_create(pool, &args->create, name);
+	case KVPOOL_PARTITION_DESTROY & 0xff:
+		return kvpool_admin_destroy(pool, name, args->flags & KVPOOL_DESTROY_F_FORCE);
+	case KVPOOL_PARTITION_GROW & 0xff:
+		return kvpool_admin_grow(pool, &args->grow, name);
+	case KVPOOL_PARTITION_SHRINK & 0xff:
+		plan.id_count = args->shrink.slice_count;
+		plan.bytes = args->shrink.bytes;
+		plan.force = args->flags & KVPOOL_SHRINK_F_FORCE;
+		return kvpool_admin_shrink(pool, &args->shrink, &plan);
+	default:
+		return kvpool_admin_fence(pool, args->fence.host, args->fence.incarnation);
+	}
+}
+
 /* What an administrator asks of the pool; under the control lock the pool stays. */
 static int control(const struct kvpool_command *command, union kvpool_args *args)
 {
 	char name[KVPOOL_NAME_BYTES];
 	struct kvpool *pool;
-	int err = 0;
+	u32 *ids = NULL;
+	int err = command_name(command, args, name);
 
-	if (command->number == (KVPOOL_PARTITION_CREATE & 0xff))
-		err = copy_name(args->create.name, args->create.name_len, name);
-	else if (command->number == (KVPOOL_PARTITION_DESTROY & 0xff))
-		err = copy_name(args->destroy.name, args->destroy.name_len, name);
+	if (!err)
+		err = command_ids(command, args, &ids);
 	if (err)
 		return err;
-	if (mutex_lock_killable(&kvpool_control_lock))
+	if (mutex_lock_killable(&kvpool_control_lock)) {
+		kfree(ids);
 		return -EINTR;
+	}
 	pool = kvpool_pool;
-	if (!pool || READ_ONCE(pool->gone))
-		err = -ENODEV;
 	if (command->number == (KVPOOL_RELEASE & 0xff))
 		err = kvpool_release_pool();
-	else if (err)
-		;
-	else if (command->number == (KVPOOL_ADMIN & 0xff))
-		err = kvpool_admin_take(pool, &args->admin.ret_epoch);
-	else if (command->number == (KVPOOL_PARTITION_CREATE & 0xff))
-		err = kvpool_admin_create(pool, &args->create, name);
-	else if (command->number == (KVPOOL_PARTITION_DESTROY & 0xff))
-		err = kvpool_admin_destroy(pool, name,
-					   args->flags & KVPOOL_DESTROY_F_FORCE);
-	else if (command->number == (KVPOOL_HOST_FENCE & 0xff))
-		err = kvpool_admin_fence(pool, args->fence.host, args->fence.incarnation);
+	else if (!pool || READ_ONCE(pool->gone))
+		err = -ENODEV;
+	else
+		err = administer(pool, command, args, name, ids);
 	mutex_unlock(&kvpool_control_lock);
+	kfree(ids);
 	return err;
 }
 
@@ -133,6 +196,7 @@ static bool fill_device(struct kvpool *pool, u32 index, struct kvpool_item_devic
 	item->device = index;
 	item->start = pool->devices[index].start;
 	item->bytes = pool->geo.device_bytes;
+	item->gone = pool->devices[index].gone;
 	item->data_offset = (u64)kvpool_first_data_unit(&pool->geo, index) << pool->geo.unit_shift;
 	return true;
 }
@@ -164,7 +228,6 @@ static bool fill_partition(struct kvpool *pool, struct kvpool_part *only, u32 in
 			   struct kvpool_item_partition *item)
 {
 	struct kvpool_part *part;
-	u32 i;
 
 	list_for_each_entry(part, &kvpool_parts, list)
 		if ((!only || part == only) && !index--)
@@ -178,13 +241,12 @@ static bool fill_partition(struct kvpool *pool, struct kvpool_part *only, u32 in
 	item->type_requested = part->type;
 	item->type_obtained = part->type_obtained;
 	item->ddio = part->ddio;
-	item->slice_count = part->slice_count;
-	for (i = 0; i < part->slice_count; i++)
-		item->bytes += part->slices[i].bytes;
+	item->bytes = kvpool_part_bytes(part, &item->slice_count);
 	item->members = part->members;
 	item->reachers = kvpool_part_reachers(part, &item->descriptors);
 	item->attached = part->attached;
 	item->poisoned = part->poisoned;
+	item->gone = part->gone;
 	return true;
 }
 
@@ -201,7 +263,7 @@ static bool fill_slice(struct kvpool *pool, struct kvpool_part *only, u32 index,
 		item->id = slice->id;
 		item->partition = slice->partition;
 		item->device = slice->device;
-		item->state = slice->state;
+		item->state = pool->devices[slice->device].gone ? KVPOOL_SLICE_GONE : slice->state;
 		item->device_offset = (u64)slice->first_unit << pool->geo.unit_shift;
 		item->bytes = (u64)slice->unit_count << pool->geo.unit_shift;
 		item->map_offset = (u64)slice->id << KVPOOL_MAP_ID_SHIFT;
@@ -339,6 +401,8 @@ static int on_partition(struct file *file, const struct kvpool_command *command,
 	struct kvpool_open *open = file->private_data;
 	struct kvpool_member *member = READ_ONCE(open->member);
 
+	if (READ_ONCE(open->part->gone))
+		return -ENODEV;
 	if (command->number == (KVPOOL_JOIN & 0xff))
 		return join(file, &args->join);
 	if (!member)
@@ -375,6 +439,10 @@ static int run(struct file *file, const struct kvpool_command *command, union kv
 	case KVPOOL_POISON & 0xff:
 		return kvpool_poison(args->poison.device, args->poison.device_offset,
 				     args->poison.bytes);
+	case KVPOOL_DEVICE_WATCH & 0xff:
+		return kvpool_device_watch(&args->watch);
+	case KVPOOL_SLICE_QUIET & 0xff:
+		return kvpool_slice_quiet(args->slice_quiet.incarnation, args->slice_quiet.slice);
 	default:
 		return open->part ? on_partition(file, command, args) : control(command, args);
 	}

@@ -92,6 +92,8 @@ static int open_part(struct kvpool_open *open, u32 minor)
 	part = find_minor(minor);
 	if (!part || !kvpool_pool || kvpool_pool->closing || READ_ONCE(kvpool_pool->gone)) {
 		err = -ENODEV;
+	} else if (part->gone) {
+		err = -ENODEV;
 	} else if (part->draining) {
 		err = -ESTALE;
 	} else {
@@ -101,6 +103,14 @@ static int open_part(struct kvpool_open *open, u32 minor)
 	}
 	mutex_unlock(&kvpool_lock);
 	return err;
+}
+
+static void close_part(struct kvpool_part *part)
+{
+	mutex_lock(&kvpool_lock);
+	part->pool->opens--;
+	mutex_unlock(&kvpool_lock);
+	kvpool_part_put(part);
 }
 
 static int kvpool_open(struct inode *inode, struct file *file)
@@ -123,9 +133,16 @@ static int kvpool_open(struct inode *inode, struct file *file)
 	err = minor ? open_part(open, minor) : 0;
 	if (err)
 		goto put;
+	err = kvpool_events_open(open);
+	if (err)
+		goto close;
+	atomic_inc(&kvpool_live[KVPOOL_LIVE_DESCRIPTORS]);
 	file->f_mapping = open->inode->i_mapping;
 	file->private_data = open;
 	return 0;
+close:
+	if (open->part)
+		close_part(open->part);
 put:
 	iput(open->inode);
 unpin:
@@ -138,18 +155,16 @@ free:
 static int kvpool_close(struct inode *inode, struct file *file)
 {
 	struct kvpool_open *open = file->private_data;
-	struct kvpool_part *part = open->part;
 
-	if (part) {
+	kvpool_events_close(open);
+	if (open->part) {
 		kvpool_member_release(open);
-		mutex_lock(&kvpool_lock);
-		part->pool->opens--;
-		mutex_unlock(&kvpool_lock);
-		kvpool_part_put(part);
+		close_part(open->part);
 	}
 	iput(open->inode);
 	simple_release_fs(&mount, &mount_count);
 	kfree(open);
+	atomic_dec(&kvpool_live[KVPOOL_LIVE_DESCRIPTORS]);
 	return 0;
 }
 
@@ -157,6 +172,8 @@ const struct file_operations kvpool_fops = {
 	.owner = THIS_MODULE,
 	.open = kvpool_open,
 	.release = kvpool_close,
+	.read = kvpool_read,
+	.poll = kvpool_poll,
 	.mmap = kvpool_mmap,
 	.get_unmapped_area = kvpool_unmapped_area,
 	.unlocked_ioctl = kvpool_ioctl,
@@ -244,9 +261,17 @@ static int __init kvpool_init(void)
 	err = register_reboot_notifier(&reboot_block);
 	if (err)
 		goto suspend;
+	err = kvpool_remove_init();
+	if (err)
+		goto reboot;
 	err = add_control_node();
-	if (!err)
-		return 0;
+	if (err)
+		goto bus;
+	kvpool_debugfs_init();
+	return 0;
+bus:
+	kvpool_remove_exit();
+reboot:
 	unregister_reboot_notifier(&reboot_block);
 suspend:
 	unregister_pm_notifier(&suspend_block);
@@ -264,7 +289,9 @@ static void __exit kvpool_exit(void)
 	if (kvpool_pool)
 		WARN_ON(kvpool_release_pool());
 	mutex_unlock(&kvpool_control_lock);
+	kvpool_debugfs_exit();
 	remove_control_node();
+	kvpool_remove_exit();
 	unregister_reboot_notifier(&reboot_block);
 	unregister_pm_notifier(&suspend_block);
 	kvpool_poison_exit();

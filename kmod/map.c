@@ -64,6 +64,13 @@ static bool leaf_is_right(struct vm_area_struct *vma, unsigned long address, uns
 	return right;
 }
 
+/* A slice that drains is the pool's no more; what was attached before drains first. */
+static bool is_served(const struct kvpool_slice *slice)
+{
+	return smp_load_acquire(&slice->attached) && !smp_load_acquire(&slice->draining) &&
+	       !smp_load_acquire(&slice->gone);
+}
+
 /* What is served now: the pool, or after a revoke the member's own zero page. -1: neither. */
 static long pfn_to_serve(struct kvpool_member *member, struct kvpool_slice *slice, u64 offset,
 			 unsigned int order, bool *ret_pool)
@@ -75,7 +82,7 @@ static long pfn_to_serve(struct kvpool_member *member, struct kvpool_slice *slic
 		WRITE_ONCE(member->late, true);
 		smp_store_release(&kvpool_member_state(member)->revoked, 1);
 	}
-	if (!member->revoked && !member->late) {
+	if (!member->revoked && !member->late && is_served(slice)) {
 		*ret_pool = true;
 		return (slice->start + offset) >> PAGE_SHIFT;
 	}
@@ -116,7 +123,7 @@ static vm_fault_t serve(struct vm_fault *vmf, unsigned int order)
 	if (!member || !slice || vma->vm_mm != member->mm)
 		return VM_FAULT_SIGBUS;
 	down_read(&member->sem);
-	if (unlikely(!xa_empty(&open->part->poison)) && !member->revoked) {
+	if (unlikely(!xa_empty(&open->part->poison)) && !member->revoked && is_served(slice)) {
 		if (order && kvpool_leaf_is_poisoned(open->part, slice, offset, KVPOOL_LEAF_BYTES))
 			result = VM_FAULT_FALLBACK;
 		else if (!order && kvpool_page_is_poisoned(open->part, slice, offset))
@@ -227,6 +234,7 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma)
 	u64 at = (u64)vma->vm_pgoff << PAGE_SHIFT, bytes = vma->vm_end - vma->vm_start, offset;
 	unsigned long clear = VM_MAYEXEC;
 	struct kvpool_slice *slice;
+	int err;
 
 	if (!open->part)
 		return -ENODEV;
@@ -242,11 +250,17 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma)
 	slice = kvpool_part_slice(open->part, kvpool_map_id(at));
 	if (!slice || kvpool_map_check(at, bytes, slice->bytes, &offset))
 		return -EINVAL;
+	if (READ_ONCE(slice->gone))
+		return -ENODEV;
+	if (READ_ONCE(slice->draining))
+		return -ESTALE;
+	if (!READ_ONCE(slice->attached))
+		return -EAGAIN;
 	if (((vma->vm_start >> PAGE_SHIFT) ^ vma->vm_pgoff) &
 	    ((KVPOOL_LEAF_BYTES >> PAGE_SHIFT) - 1))
 		return -EINVAL;
 	/* The drivers' lines: whole leaves, and nothing else of the partition lies in them. */
-	if (open->part->type == KVPOOL_TYPE_WB && slice == &open->part->slices[0] &&
+	if (open->part->type == KVPOOL_TYPE_WB && slice == kvpool_part_first(open->part) &&
 	    offset < KVPOOL_REAPER_BYTES) {
 		if ((vma->vm_flags & VM_WRITE) || bytes != KVPOOL_REAPER_BYTES)
 			return -EACCES;
@@ -254,13 +268,16 @@ int kvpool_mmap(struct file *file, struct vm_area_struct *vma)
 	}
 	if (!(file->f_mode & FMODE_WRITE))
 		clear |= VM_MAYWRITE;
+	/* Before the first fault, so that who holds a leaf is known when the slice drains. */
+	err = xa_err(xa_store(&member->mapped, slice->id, xa_mk_value(1), GFP_KERNEL_ACCOUNT));
+	if (err)
+		return err;
 	kvpool_vm_flags(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY, clear);
 	if (open->part->type == KVPOOL_TYPE_WC)
 		vma->vm_page_prot = pgprot_writecombine(vma->vm_page_prot);
 	else if (open->part->type == KVPOOL_TYPE_UC_MINUS)
 		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
 	vma->vm_ops = &part_vm_ops;
-	WRITE_ONCE(member->mapped, true);
 	return 0;
 }
 
@@ -298,6 +315,10 @@ static int populate_leaf(struct file *file, unsigned long address, struct kvpool
 	if (!vma || address < vma->vm_start || vma->vm_file != file || !kvpool_owns_vma(vma))
 		return -EFAULT;
 	slice = slice_at(open->part, map_offset(vma, address), &offset);
+	if (slice && READ_ONCE(slice->gone))
+		return -ENODEV;
+	if (slice && READ_ONCE(slice->draining))
+		return -ESTALE;
 	if (slice && kvpool_page_is_poisoned(open->part, slice, offset)) {
 		args->ret_poisoned++;
 		*ret_next = address + PAGE_SIZE;

@@ -26,6 +26,8 @@ static void *meta_at(struct kvpool *pool, struct kvpool_place at, size_t bytes)
 	if (WARN_ON_ONCE(at.device >= pool->geo.device_count ||
 			 at.offset + bytes > device->meta_bytes))
 		return NULL;
+	if (READ_ONCE(device->gone))
+		return NULL;
 	return device->meta + at.offset;
 }
 
@@ -36,17 +38,23 @@ static void acquire(void *from, size_t bytes)
 	clflush_cache_range(from, bytes);
 }
 
+/* Of a device that is gone nothing else was to be expected. */
+static int line_failed(struct kvpool *pool, u32 device, const char *why)
+{
+	if (!READ_ONCE(pool->devices[device].gone))
+		kvpool_host_gone(pool, why);
+	return -EIO;
+}
+
 /* Loads into the caller's copy, which alone is believed. -EIO: poison. */
-int kvpool_lines_read(struct kvpool *pool, void *from, void *to, size_t bytes)
+int kvpool_lines_read(struct kvpool *pool, u32 device, void *from, void *to, size_t bytes)
 {
 	if (READ_ONCE(pool->gone))
 		return -ENODEV;
 	acquire(from, bytes);
 	atomic64_add(bytes / KVPOOL_LINE_BYTES, &pool->line_reads);
-	if (copy_mc_to_kernel(to, from, bytes)) {
-		kvpool_host_gone(pool, "a control line cannot be read");
-		return -EIO;
-	}
+	if (copy_mc_to_kernel(to, from, bytes))
+		return line_failed(pool, device, "a control line cannot be read");
 	return 0;
 }
 
@@ -54,14 +62,15 @@ int kvpool_medium_read(struct kvpool *pool, struct kvpool_place at, void *to, si
 {
 	void *from = meta_at(pool, at, bytes);
 
-	return from ? kvpool_lines_read(pool, from, to, bytes) : -EIO;
+	return from ? kvpool_lines_read(pool, at.device, from, to, bytes) : -EIO;
 }
 
 /*
  * stream and drain_strict: past the caches, then fenced, then the last line read back, so that
- * what was written is at the device and not only on its way. `to` is mapped write-back.
+ * what was written is at the device and not only on its way, and a device that is lost is
+ * noticed before anything rests on it. `to` is mapped write-back.
  */
-int kvpool_lines_write(struct kvpool *pool, void *to, const void *from, size_t bytes)
+int kvpool_lines_write(struct kvpool *pool, u32 device, void *to, const void *from, size_t bytes)
 {
 	union kvpool_line last;
 
@@ -72,10 +81,11 @@ int kvpool_lines_write(struct kvpool *pool, void *to, const void *from, size_t b
 	atomic64_add(bytes / KVPOOL_LINE_BYTES, &pool->line_writes);
 	to += bytes - sizeof(last);
 	acquire(to, sizeof(last));
-	if (copy_mc_to_kernel(&last, to, sizeof(last))) {
-		kvpool_host_gone(pool, "a control line cannot be read back");
-		return -EIO;
-	}
+	if (copy_mc_to_kernel(&last, to, sizeof(last)))
+		return line_failed(pool, device, "a control line cannot be read back");
+	/* A device that does not answer may read as anything; it did not store this. */
+	if (memcmp(&last, from + bytes - sizeof(last), sizeof(last)))
+		return line_failed(pool, device, "a control line does not read back as written");
 	return 0;
 }
 
@@ -84,7 +94,7 @@ int kvpool_medium_write(struct kvpool *pool, struct kvpool_place at, const void 
 {
 	void *to = meta_at(pool, at, bytes);
 
-	return to ? kvpool_lines_write(pool, to, from, bytes) : -EIO;
+	return to ? kvpool_lines_write(pool, at.device, to, from, bytes) : -EIO;
 }
 
 /* retire: write back and forget, for memory that nothing maps any more. */
@@ -105,10 +115,13 @@ void kvpool_caches_empty(void)
 	wbinvd_on_all_cpus();
 }
 
-/* Two copies, one after the other: whatever happens, one of them is whole. */
+/*
+ * Two copies, one after the other: whatever happens, one of them is whole. One is enough where
+ * the other's device is gone.
+ */
 int kvpool_area_write(struct kvpool *pool, u32 offset, union kvpool_line *line)
 {
-	u32 copy;
+	u32 copy, written = 0;
 	int err;
 
 	for (copy = 0; copy < 2; copy++) {
@@ -116,10 +129,11 @@ int kvpool_area_write(struct kvpool *pool, u32 offset, union kvpool_line *line)
 
 		kvpool_seal_line(&pool->seal, at, line);
 		err = kvpool_medium_write(pool, at, line, sizeof(*line));
-		if (err)
+		if (err && !READ_ONCE(pool->devices[at.device].gone))
 			return err;
+		written += !err;
 	}
-	return 0;
+	return written ? 0 : -EIO;
 }
 
 /*

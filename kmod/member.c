@@ -49,6 +49,8 @@ static void free_member(struct kref *ref)
 	put_pid(member->tgid);
 	for (i = 0; i < member->part_count; i++)
 		kvpool_part_put(member->parts[i]);
+	xa_destroy(&member->mapped);
+	atomic_dec(&kvpool_live[KVPOOL_LIVE_MEMBERS]);
 	kfree(member->parts);
 	__free_page(member->state);
 	if (member->zero)
@@ -69,12 +71,15 @@ void kvpool_member_put(struct kvpool_member *member)
 void kvpool_member_revoke(struct kvpool_member *member, bool dead)
 {
 	struct kvpool_state_page *state = kvpool_member_state(member);
+	bool was = member->revoked;
 	struct kvpool_open *open;
 
 	lockdep_assert_held(&kvpool_lock);
 	if (member->revoked && (member->dead || !dead))
 		return;
 	smp_store_release(&state->revoked, 1);
+	if (!was)
+		kvpool_event_member(member, KVPOOL_EVENT_MEMBER_REVOKED);
 	down_write(&member->sem);
 	member->revoked = true;
 	member->dead = member->dead || dead;
@@ -83,6 +88,10 @@ void kvpool_member_revoke(struct kvpool_member *member, bool dead)
 	up_write(&member->sem);
 	smp_store_release(&state->cpu_fenced, member->incarnation);
 	trace_kvpool_revoke(member->parts[0]->id, member->slot, member->incarnation);
+	if (!was)
+		kvpool_event_member(member, KVPOOL_EVENT_MEMBER_FENCED);
+	if (dead)
+		kvpool_event_member(member, KVPOOL_EVENT_MEMBER_DEAD);
 	member->reaper_due = true;
 	if (kvpool_pool)
 		kvpool_kick(kvpool_pool);
@@ -129,6 +138,7 @@ int kvpool_member_add_mm(struct kvpool_member *member, struct mm_struct *mm)
 			break;
 	if (list_entry_is_head(reacher, &member->reachers, list)) {
 		list_add(&new->list, &member->reachers);
+		atomic_inc(&kvpool_live[KVPOOL_LIVE_REACHERS]);
 		new = NULL;
 	}
 	spin_unlock(&member->reach_lock);
@@ -175,8 +185,9 @@ static bool reachers_left(struct kvpool_member *member, u64 now)
 	list_for_each_entry_safe(reacher, other, &gone, list) {
 		mmdrop(reacher->mm);
 		kfree(reacher);
+		atomic_dec(&kvpool_live[KVPOOL_LIVE_REACHERS]);
 	}
-	if (!READ_ONCE(member->mapped))
+	if (xa_empty(&member->mapped))
 		return left;
 	/* A process made with CLONE_VM goes on with the same mm. */
 	if (thread_group_lives(member->tgid) || atomic_read(&member->mm->mm_users))
@@ -187,7 +198,7 @@ static bool reachers_left(struct kvpool_member *member, u64 now)
 static u32 count_reachers(struct kvpool_member *member)
 {
 	struct kvpool_reacher *reacher;
-	u32 count = READ_ONCE(member->mapped);
+	u32 count = !xa_empty(&member->mapped);
 
 	spin_lock(&member->reach_lock);
 	list_for_each_entry(reacher, &member->reachers, list)
@@ -227,24 +238,84 @@ static void kill_mm_owner(struct mm_struct *mm)
 #endif
 }
 
-/* Forced destruction: whoever may still reach the partition from here. */
-void kvpool_members_kill(struct kvpool_part *part)
+static bool is_member_of(const struct kvpool_member *member, const struct kvpool_part *part)
+{
+	u32 i;
+
+	for (i = 0; i < member->part_count; i++)
+		if (member->parts[i] == part)
+			return true;
+	return false;
+}
+
+/*
+ * A slice goes while its members live on. STATE says so before anything else than the pool is
+ * served there, and faults that looked before are over when the mappings go.
+ */
+void kvpool_members_lose(struct kvpool_part *part, struct kvpool_slice *slice, bool *ret_lost)
+{
+	loff_t at = (loff_t)slice->id << KVPOOL_MAP_ID_SHIFT;
+	struct kvpool_member *member;
+	struct kvpool_state_page *state;
+	struct kvpool_open *open;
+
+	lockdep_assert_held(&kvpool_lock);
+	list_for_each_entry(member, &kvpool_members, list) {
+		state = kvpool_member_state(member);
+		if (is_member_of(member, part))
+			smp_store_release(&state->lost, state->lost + 1);
+	}
+	smp_store_release(ret_lost, true);
+	list_for_each_entry(member, &kvpool_members, list) {
+		if (!is_member_of(member, part))
+			continue;
+		down_write(&member->sem);
+		list_for_each_entry(open, &member->opens, list)
+			if (open->part == part)
+				unmap_mapping_range(open->inode->i_mapping, at, slice->bytes, 1);
+		up_write(&member->sem);
+	}
+}
+
+/* Whether anything on this host that ever mapped the slice may still reach it. */
+bool kvpool_slice_is_reached(const struct kvpool_slice *slice)
 {
 	struct kvpool_member *member;
-	struct kvpool_reacher *reacher;
-	u32 i;
 
 	lockdep_assert_held(&kvpool_lock);
 	list_for_each_entry(member, &kvpool_members, list)
-		for (i = 0; i < member->part_count; i++) {
-			if (member->parts[i] != part)
-				continue;
-			kill_pid(member->tgid, SIGKILL, 1);
-			spin_lock(&member->reach_lock);
-			list_for_each_entry(reacher, &member->reachers, list)
-				kill_mm_owner(reacher->mm);
-			spin_unlock(&member->reach_lock);
-		}
+		if (xa_load(&member->mapped, slice->id))
+			return true;
+	return false;
+}
+
+int kvpool_member_forget_slice(u64 incarnation, u32 slice)
+{
+	struct kvpool_member *member;
+
+	lockdep_assert_held(&kvpool_lock);
+	list_for_each_entry(member, &kvpool_members, list)
+		if (member->incarnation == incarnation)
+			return xa_erase(&member->mapped, slice) ? 0 : -ESRCH;
+	return -ESRCH;
+}
+
+/* Forced: whoever may still reach the partition from here, or the slice. */
+void kvpool_members_kill(struct kvpool_part *part, u32 slice)
+{
+	struct kvpool_member *member;
+	struct kvpool_reacher *reacher;
+
+	lockdep_assert_held(&kvpool_lock);
+	list_for_each_entry(member, &kvpool_members, list) {
+		if (!is_member_of(member, part) || (slice && !xa_load(&member->mapped, slice)))
+			continue;
+		kill_pid(member->tgid, SIGKILL, 1);
+		spin_lock(&member->reach_lock);
+		list_for_each_entry(reacher, &member->reachers, list)
+			kill_mm_owner(reacher->mm);
+		spin_unlock(&member->reach_lock);
+	}
 }
 
 static void scan_members(struct work_struct *work)
@@ -305,13 +376,15 @@ static u32 reaper_state(const struct kvpool_member *member, bool quiet)
 /* The line of a member's slot, in the page that its store's members read. */
 static void write_reaper_line(struct kvpool *pool, struct kvpool_member *member, bool quiet)
 {
-	const struct kvpool_slice *slice = &member->parts[0]->slices[0];
+	const struct kvpool_slice *slice = kvpool_part_first(member->parts[0]);
 	u64 offset = pool->host * KVPOOL_REAPER_PAGE_BYTES + member->slot * KVPOOL_LINE_BYTES;
-	struct kvpool_place at = { slice->device, slice->device_offset + offset };
+	struct kvpool_place at = {};
 	union kvpool_line line = {};
 
-	if (!slice->map || member->slot >= KVPOOL_MEMBER_SLOTS)
+	if (!slice || !slice->map || READ_ONCE(slice->gone) || member->slot >= KVPOOL_MEMBER_SLOTS)
 		return;
+	at.device = slice->device;
+	at.offset = slice->device_offset + offset;
 	mutex_lock(&kvpool_lock);
 	line.reaper.magic = cpu_to_le32(KVPOOL_MAGIC_REAPER);
 	line.reaper.host = cpu_to_le16(pool->host);
@@ -324,7 +397,7 @@ static void write_reaper_line(struct kvpool *pool, struct kvpool_member *member,
 	line.reaper.sequence = cpu_to_le64(++pool->sequence);
 	mutex_unlock(&kvpool_lock);
 	kvpool_seal_line(&pool->seal, at, &line);
-	kvpool_lines_write(pool, (u8 __force *)slice->map + offset, &line, sizeof(line));
+	kvpool_lines_write(pool, at.device, (u8 __force *)slice->map + offset, &line, sizeof(line));
 }
 
 static struct kvpool_member *find_due(bool *ret_quiet)
@@ -363,6 +436,7 @@ void kvpool_members_reap(struct kvpool *pool)
 		write_reaper_line(pool, member, quiet);
 		if (quiet) {
 			trace_kvpool_quiet(member->parts[0]->id, member->slot, member->incarnation);
+			kvpool_event_member(member, KVPOOL_EVENT_MEMBER_QUIET);
 			mutex_lock(&kvpool_lock);
 			list_del_init(&member->list);
 			for (i = 0; i < member->part_count; i++)
@@ -392,6 +466,7 @@ static struct kvpool_member *new_member(const struct kvpool_join *args, u32 part
 	INIT_LIST_HEAD(&member->list);
 	INIT_LIST_HEAD(&member->opens);
 	INIT_LIST_HEAD(&member->reachers);
+	xa_init(&member->mapped);
 	spin_lock_init(&member->reach_lock);
 	init_rwsem(&member->sem);
 	member->notifier.ops = &notifier_ops;
@@ -475,9 +550,12 @@ static int join_again(struct kvpool_member *member, struct file **files, u32 cou
 		return -EINVAL;
 	if (member->dead)
 		return -EOWNERDEAD;
-	for (i = 0; i < member->part_count; i++)
+	for (i = 0; i < member->part_count; i++) {
+		if (member->parts[i]->gone)
+			return -ENODEV;
 		if (member->parts[i]->draining || !member->parts[i]->attached)
 			return -ESTALE;
+	}
 	kvpool_member_revoke(member, false);
 	/* Devices may still write for it: QUIET once the process says so, or is gone. */
 	member->former_incarnation = member->incarnation;
@@ -498,6 +576,8 @@ static int join_new(struct kvpool_member *member, struct file **files, u32 count
 		open = files[i]->private_data;
 		if (open->member)
 			return -EBUSY;
+		if (open->part->gone)
+			return -ENODEV;
 		if (open->part->draining || !open->part->attached)
 			return -ESTALE;
 	}
@@ -508,6 +588,7 @@ static int join_new(struct kvpool_member *member, struct file **files, u32 count
 	if (err)
 		return err;
 	__module_get(THIS_MODULE);
+	atomic_inc(&kvpool_live[KVPOOL_LIVE_MEMBERS]);
 	mmgrab(current->mm);
 	member->mm = current->mm;
 	member->tgid = get_pid(task_tgid(current));

@@ -24,24 +24,37 @@ static struct {
 	u32 lost;
 } waiting = { .lock = __SPIN_LOCK_UNLOCKED(waiting.lock) };
 
-/* Index of a page in the partition's set: slices are at most 2^28 pages long. */
-static unsigned long poison_index(u32 slice, u64 offset)
+/* Index of a page in the partition's set: slices are at most 2^28 pages long, ids below 2^23. */
+static unsigned long poison_index(const struct kvpool_slice *slice, u64 offset)
 {
-	return (unsigned long)slice << (KVPOOL_MAP_ID_SHIFT - PAGE_SHIFT) | offset >> PAGE_SHIFT;
+	return (unsigned long)slice->id << (KVPOOL_MAP_ID_SHIFT - PAGE_SHIFT) |
+	       offset >> PAGE_SHIFT;
 }
 
 bool kvpool_page_is_poisoned(struct kvpool_part *part, const struct kvpool_slice *slice, u64 offset)
 {
-	return xa_load(&part->poison, poison_index(slice - part->slices, offset));
+	return xa_load(&part->poison, poison_index(slice, offset));
 }
 
 /* Whether any page of a leaf is. */
 bool kvpool_leaf_is_poisoned(struct kvpool_part *part, const struct kvpool_slice *slice, u64 offset,
 			     u64 bytes)
 {
-	unsigned long first = poison_index(slice - part->slices, offset);
+	unsigned long first = poison_index(slice, offset);
 
 	return xa_find(&part->poison, &first, first + (bytes >> PAGE_SHIFT) - 1, XA_PRESENT);
+}
+
+/* The slice is another's soon, and zeroed before. */
+void kvpool_poison_forget(struct kvpool_part *part, const struct kvpool_slice *slice)
+{
+	unsigned long index, last = poison_index(slice, slice->bytes - 1);
+	void *entry;
+
+	xa_for_each_range(&part->poison, index, entry, poison_index(slice, 0), last) {
+		xa_erase(&part->poison, index);
+		part->poisoned--;
+	}
 }
 
 /* Whole leaves are taken away; what is not poisoned comes back by fault. */
@@ -64,21 +77,27 @@ static void zap_leaf(struct kvpool_part *part, const struct kvpool_slice *slice,
 
 static int poison_part(struct kvpool_part *part, u32 device, u64 device_offset)
 {
-	u32 i;
-	int err;
+	struct kvpool_slice *slice;
+	unsigned long id;
+	void *before;
 
-	for (i = 0; i < part->slice_count; i++) {
-		struct kvpool_slice *slice = &part->slices[i];
+	xa_for_each(&part->slices, id, slice) {
 		u64 offset = device_offset - slice->device_offset;
 
-		if (slice->device != device || device_offset < slice->device_offset ||
-		    offset >= slice->bytes)
+		/* One that the table does not have any more may be another's by now. */
+		if (!slice->listed || slice->device != device ||
+		    device_offset < slice->device_offset || offset >= slice->bytes)
 			continue;
-		err = xa_err(xa_store(&part->poison, poison_index(i, offset), xa_mk_value(1),
-				      GFP_KERNEL));
-		if (err)
-			return err;
+		before = xa_store(&part->poison, poison_index(slice, offset), xa_mk_value(1),
+				  GFP_KERNEL);
+		if (xa_is_err(before))
+			return xa_err(before);
+		if (before)
+			return 0;
 		part->poisoned++;
+		kvpool_event_place(KVPOOL_EVENT_POISON, part->pool, part->id, slice->id,
+				   (struct kvpool_place){ device, device_offset & PAGE_MASK },
+				   PAGE_SIZE, 0);
 		pr_err("partition %s: poison on device %u at %#llx\n", part->name, device,
 		       device_offset & PAGE_MASK);
 		zap_leaf(part, slice, offset);
@@ -148,20 +167,26 @@ static void take_waiting(struct work_struct *work)
 }
 static DECLARE_WORK(waiting_work, take_waiting);
 
-static int on_machine_check(struct notifier_block *block, unsigned long value, void *data)
+void kvpool_poison_later(u64 address)
 {
-	struct mce *mce = data;
 	unsigned long flags;
 
-	if (!mce || !mce_usable_address(mce))
-		return NOTIFY_DONE;
 	spin_lock_irqsave(&waiting.lock, flags);
 	if (waiting.count < WAITING_MAX)
-		waiting.address[waiting.count++] = mce->addr & MCI_ADDR_PHYSADDR;
+		waiting.address[waiting.count++] = address;
 	else
 		waiting.lost++;
 	spin_unlock_irqrestore(&waiting.lock, flags);
 	schedule_work(&waiting_work);
+}
+
+static int on_machine_check(struct notifier_block *block, unsigned long value, void *data)
+{
+	struct mce *mce = data;
+
+	if (!mce || !mce_usable_address(mce))
+		return NOTIFY_DONE;
+	kvpool_poison_later(mce->addr & MCI_ADDR_PHYSADDR);
 	return NOTIFY_OK;
 }
 

@@ -17,23 +17,28 @@
 
 #define WINDOW_BYTES (1ull << 30)
 
-static void write_zeros(void *to, u64 bytes, const void *zeros)
+static int write_zeros(void *to, u64 bytes, const void *zeros, const bool *gone)
 {
 	u64 done;
 
 	for (done = 0; done < bytes; done += PAGE_SIZE) {
+		if (READ_ONCE(*gone))
+			return -ENODEV;
 		memcpy_flushcache(to + done, zeros, PAGE_SIZE);
 		if (!(done & (KVPOOL_LEAF_BYTES - 1)))
 			cond_resched();
 	}
 	wmb();
+	return 0;
 }
 
-static int verify_zeros(void *from, u64 bytes, void *page)
+static int verify_zeros(void *from, u64 bytes, void *page, const bool *gone)
 {
 	u64 done;
 
 	for (done = 0; done < bytes; done += PAGE_SIZE) {
+		if (READ_ONCE(*gone))
+			return -ENODEV;
 		if (copy_mc_to_kernel(page, from + done, PAGE_SIZE))
 			return -EIO;
 		if (memchr_inv(page, 0, PAGE_SIZE))
@@ -44,7 +49,9 @@ static int verify_zeros(void *from, u64 bytes, void *page)
 	return 0;
 }
 
-static int scrub_window(phys_addr_t start, u64 bytes, const void *zeros, void *page)
+/* A device that goes meanwhile is let go at the next page. */
+static int scrub_window(phys_addr_t start, u64 bytes, const void *zeros, void *page,
+			const bool *gone)
 {
 	void *map = (void __force *)ioremap_cache(start, bytes);
 	int err;
@@ -57,11 +64,14 @@ static int scrub_window(phys_addr_t start, u64 bytes, const void *zeros, void *p
 		return -EMEDIUMTYPE;
 	}
 	kvpool_caches_retire(map, bytes);
-	write_zeros(map, bytes, zeros);
-	kvpool_caches_retire(map, bytes);
-	err = verify_zeros(map, bytes, page);
+	err = write_zeros(map, bytes, zeros, gone);
+	if (!err) {
+		kvpool_caches_retire(map, bytes);
+		err = verify_zeros(map, bytes, page, gone);
+	}
 	/* What was loaded to compare is not to stay here either. */
-	kvpool_caches_retire(map, bytes);
+	if (!READ_ONCE(*gone))
+		kvpool_caches_retire(map, bytes);
 	iounmap((void __iomem __force *)map);
 	return err;
 }
@@ -69,17 +79,18 @@ static int scrub_window(phys_addr_t start, u64 bytes, const void *zeros, void *p
 int kvpool_scrub(struct kvpool *pool, u32 device, u64 offset, u64 bytes)
 {
 	void *zeros = kzalloc(PAGE_SIZE, GFP_KERNEL), *page = kmalloc(PAGE_SIZE, GFP_KERNEL);
+	const bool *gone = &pool->devices[device].gone;
 	int err = zeros && page ? 0 : -ENOMEM;
 	u64 done;
 
 	for (done = 0; done < bytes && !err; done += WINDOW_BYTES) {
-		if (READ_ONCE(pool->gone))
+		if (READ_ONCE(pool->gone) || READ_ONCE(*gone))
 			err = -ENODEV;
 		else if (fatal_signal_pending(current))
 			err = -EINTR;
 		else
 			err = scrub_window(pool->devices[device].start + offset + done,
-					   min(WINDOW_BYTES, bytes - done), zeros, page);
+					   min(WINDOW_BYTES, bytes - done), zeros, page, gone);
 	}
 	trace_kvpool_scrub(device, offset, bytes, err);
 	kfree(zeros);

@@ -29,6 +29,8 @@ static const char *pool_health(const struct kvpool *pool)
 		return "unclaimed";
 	if (READ_ONCE(pool->gone))
 		return "gone";
+	if (kvpool_gone_devices(pool))
+		return "device-gone";
 	return kvpool_claims_in_force(pool->claims, pool->geo.host_count) < 0 ? "no-administrator" :
 										 "good";
 }
@@ -94,14 +96,11 @@ const struct attribute_group *kvpool_pool_groups[] = { &pool_group, NULL };
 	}                                                                                          \
 	static DEVICE_ATTR_RO(name)
 
-static u64 part_bytes(const struct kvpool_part *part)
+static u64 part_bytes(struct kvpool_part *part)
 {
-	u64 bytes = 0;
-	u32 i;
+	u32 slices;
 
-	for (i = 0; i < part->slice_count; i++)
-		bytes += part->slices[i].bytes;
-	return bytes;
+	return kvpool_part_bytes(part, &slices);
 }
 
 static u32 part_reachers(struct kvpool_part *part)
@@ -112,7 +111,10 @@ static u32 part_reachers(struct kvpool_part *part)
 }
 
 PART_ATTRIBUTE(partition_uuid, "%pUb", part->uuid);
-PART_ATTRIBUTE(state, "%s", part->draining ? "draining" : part->attached ? "attached" : "idle");
+PART_ATTRIBUTE(state, "%s",
+	       part->gone ? "gone" :
+	       part->draining ? "draining" :
+	       part->attached ? "attached" : "idle");
 PART_ATTRIBUTE(bytes, "%llu", part_bytes(part));
 PART_ATTRIBUTE(type_requested, "%s", type_name(part->type));
 PART_ATTRIBUTE(type_obtained, "%s", type_name(part->type_obtained));

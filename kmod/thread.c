@@ -62,6 +62,7 @@ void kvpool_host_gone(struct kvpool *pool, const char *why)
 	if (xchg(&pool->gone, true))
 		return;
 	pr_alert("pool %pUb: host %u fenced itself: %s\n", pool->seal.uuid, pool->host, why);
+	kvpool_event_pool(KVPOOL_EVENT_HOST_GONE, pool->host, pool->incarnation);
 	queue_work(system_unbound_wq, &gone_work);
 }
 
@@ -92,6 +93,8 @@ static int check_own_line(struct kvpool *pool)
 		union kvpool_line line, wanted = pool->host_line;
 		int err = kvpool_medium_read(pool, at, &line, sizeof(line));
 
+		if (READ_ONCE(pool->devices[at.device].gone))
+			continue;
 		if (err)
 			return err;
 		kvpool_seal_line(&pool->seal, at, &wanted);
@@ -214,6 +217,18 @@ int kvpool_table_read(struct kvpool *pool, const struct kvpool_claim_view *view,
 	return err;
 }
 
+void kvpool_claims_seen(struct kvpool *pool, const struct kvpool_claim_view *views)
+{
+	int before = kvpool_claims_in_force(pool->claims, pool->geo.host_count);
+	int after = kvpool_claims_in_force(views, pool->geo.host_count);
+	u64 epoch = before < 0 ? 0 : pool->claims[before].active;
+
+	lockdep_assert_held(&kvpool_lock);
+	memcpy(pool->claims, views, sizeof(pool->claims));
+	if (after >= 0 && views[after].active != epoch)
+		kvpool_event_pool(KVPOOL_EVENT_ADMINISTRATOR, after, views[after].active);
+}
+
 /*
  * Reads who administers, and the table in force if it is another one than the loaded. -ENODATA:
  * nobody ever did. -EAGAIN: it changed while it was read.
@@ -246,7 +261,7 @@ int kvpool_sync(struct kvpool *pool)
 	}
 	mutex_lock(&kvpool_lock);
 	if (err != -ENODEV && err != -ENOMEM)
-		memcpy(pool->claims, views, sizeof(pool->claims));
+		kvpool_claims_seen(pool, views);
 	if (!err && pool->admin_epoch)
 		outbid = kvpool_claims_outbid(views, pool->geo.host_count, pool->admin_epoch);
 	if (outbid)
@@ -268,17 +283,55 @@ static struct kvpool_part *find_part(u32 id)
 	return NULL;
 }
 
+/* Partitions that the table does not have, and whose last use has ended. */
+static void drop_parts(struct kvpool *pool)
+{
+	struct kvpool_part *part, *other;
+	LIST_HEAD(removed);
+
+	mutex_lock(&kvpool_lock);
+	list_for_each_entry_safe(part, other, &kvpool_parts, list)
+		if (!kvpool_table_find_id(pool->table, part->id) && !part->attached &&
+		    !part->members && !part->attaching)
+			list_move(&part->list, &removed);
+	mutex_unlock(&kvpool_lock);
+	/* Without the lock: removing a node waits for readers of its attributes. */
+	list_for_each_entry_safe(part, other, &removed, list) {
+		list_del_init(&part->list);
+		kvpool_part_freed(part);
+		kvpool_node_remove(part);
+		kvpool_part_put(part);
+	}
+}
+
+/* Which hosts were held up for what is still there; slices keep their order. */
+static void carry_held(struct kvpool *pool, const struct kvpool_table *old)
+{
+	u32 i, k = 0;
+
+	for (i = 0; i < pool->table->slice_count; i++) {
+		u32 id = pool->table->slices[i].id;
+
+		while (k < old->slice_count && old->slices[k].id < id)
+			k++;
+		pool->held[i] = pool->admin_epoch && k >= i && k < old->slice_count &&
+				old->slices[k].id == id ? pool->held[k] : 0;
+	}
+	memset(pool->held + i, 0, (KVPOOL_SLICE_COUNT_MAX - i) * sizeof(pool->held[0]));
+}
+
 /* Makes pool->next the table in force, and partitions and nodes what it says. */
 void kvpool_table_apply(struct kvpool *pool)
 {
 	struct kvpool_part *part, *other;
 	LIST_HEAD(added);
-	LIST_HEAD(removed);
 	u32 i;
 
 	mutex_lock(&kvpool_lock);
 	swap(pool->table, pool->next);
-	memset(pool->held, 0, KVPOOL_SLICE_COUNT_MAX * sizeof(pool->held[0]));
+	carry_held(pool, pool->next);
+	kvpool_event_pool(KVPOOL_EVENT_TABLE, kvpool_epoch_host(pool->table->epoch),
+			  pool->table->generation);
 	for (i = 0; i < pool->table->partition_count; i++) {
 		struct kvpool_partition_entry *entry = &pool->table->partitions[i];
 
@@ -291,17 +344,16 @@ void kvpool_table_apply(struct kvpool *pool)
 				continue;
 			}
 			list_add_tail(&part->list, &added);
+		} else if (kvpool_part_follow(part)) {
+			pr_err("partition %s: no memory for its new slices, not offered here\n",
+			       entry->name);
 		}
 		if (entry->state == KVPOOL_PARTITION_DRAINING)
 			kvpool_part_drain(part, entry->flags & KVPOOL_PARTITION_F_FORCE);
 	}
-	list_for_each_entry_safe(part, other, &kvpool_parts, list) {
-		if (kvpool_table_find_id(pool->table, part->id))
-			continue;
-		kvpool_part_drain(part, false);
-		if (!part->attached && !part->members && !part->attaching)
-			list_move(&part->list, &removed);
-	}
+	list_for_each_entry(part, &kvpool_parts, list)
+		if (!kvpool_table_find_id(pool->table, part->id))
+			kvpool_part_drain(part, false);
 	mutex_unlock(&kvpool_lock);
 	/* Without the lock: removing a node waits for readers of its attributes. */
 	list_for_each_entry_safe(part, other, &added, list) {
@@ -311,42 +363,21 @@ void kvpool_table_apply(struct kvpool *pool)
 		list_move_tail(&part->list, &kvpool_parts);
 		mutex_unlock(&kvpool_lock);
 	}
-	list_for_each_entry_safe(part, other, &removed, list) {
-		list_del_init(&part->list);
-		kvpool_node_remove(part);
-		kvpool_part_put(part);
-	}
-}
-
-/* Partitions that the table does not have, and whose last use ended after it was loaded. */
-static void drop_parts(struct kvpool *pool)
-{
-	struct kvpool_part *part, *other;
-	LIST_HEAD(removed);
-
-	mutex_lock(&kvpool_lock);
-	list_for_each_entry_safe(part, other, &kvpool_parts, list)
-		if (!kvpool_table_find_id(pool->table, part->id) && !part->attached &&
-		    !part->members && !part->attaching)
-			list_move(&part->list, &removed);
-	mutex_unlock(&kvpool_lock);
-	list_for_each_entry_safe(part, other, &removed, list) {
-		list_del_init(&part->list);
-		kvpool_node_remove(part);
-		kvpool_part_put(part);
-	}
+	drop_parts(pool);
 }
 
 static void write_ack(struct kvpool *pool)
 {
 	union kvpool_line line = {};
+	struct kvpool_slice *slice;
 	struct kvpool_part *part;
-	u32 held = 0, i;
+	unsigned long id;
+	u32 held = 0;
 
 	mutex_lock(&kvpool_lock);
 	list_for_each_entry(part, &kvpool_parts, list)
-		for (i = 0; part->draining && part->attached && i < part->slice_count; i++)
-			held += part->slices[i].unit_count;
+		xa_for_each(&part->slices, id, slice)
+			held += slice->draining && slice->announced ? slice->unit_count : 0;
 	mutex_unlock(&kvpool_lock);
 	line.ack.magic = cpu_to_le32(KVPOOL_MAGIC_ACK);
 	line.ack.host = cpu_to_le16(pool->host);
@@ -372,6 +403,7 @@ static void tick(struct work_struct *work)
 	kvpool_members_reap(pool);
 	kvpool_part_detach_idle(pool);
 	drop_parts(pool);
+	kvpool_part_attach_grown(pool);
 	if (!READ_ONCE(pool->gone)) {
 		kvpool_admin_tick(pool);
 		if (generation != pool->table->generation)
@@ -388,6 +420,9 @@ static int start(struct kvpool *pool, void *arg)
 
 	if (!err)
 		err = write_use_lines(pool);
+	/* On both devices: by one copy another host could take this one for one that has left. */
+	if (!err && kvpool_control_lost(&pool->geo, kvpool_gone_devices(pool)))
+		err = -ENODEV;
 	if (!err)
 		err = kvpool_sync(pool);
 	if (!err)
@@ -414,10 +449,16 @@ int kvpool_thread_start(struct kvpool *pool)
 
 static int leave(struct kvpool *pool, void *arg)
 {
+	u32 unit;
+
 	kvpool_members_reap(pool);
 	kvpool_part_detach_idle(pool);
 	if (READ_ONCE(pool->gone))
 		return -ENODEV;
+	/* What it could not get out of, the next incarnation proves, or a fence. */
+	for (unit = 0; unit < kvpool_unit_count(&pool->geo); unit++)
+		if (kvpool_use_get(pool->use, unit) != KVPOOL_USE_NONE)
+			return kvpool_host_write(pool, KVPOOL_HOST_GONE);
 	return kvpool_host_write(pool, KVPOOL_HOST_LEFT);
 }
 

@@ -93,6 +93,25 @@ DEFINE_EVENT(kvpool_partition, kvpool_drain, TP_PROTO(u32 part, int result),
 DEFINE_EVENT(kvpool_partition, kvpool_detach, TP_PROTO(u32 part, int result),
 	TP_ARGS(part, result));
 
+DECLARE_EVENT_CLASS(kvpool_slice,
+	TP_PROTO(u32 part, u32 slice),
+	TP_ARGS(part, slice),
+	TP_STRUCT__entry(
+		__field(u32, part)
+		__field(u32, slice)
+	),
+	TP_fast_assign(
+		__entry->part = part;
+		__entry->slice = slice;
+	),
+	TP_printk("partition=%u slice=%u", __entry->part, __entry->slice)
+);
+
+DEFINE_EVENT(kvpool_slice, kvpool_slice_drain, TP_PROTO(u32 part, u32 slice),
+	TP_ARGS(part, slice));
+DEFINE_EVENT(kvpool_slice, kvpool_slice_detach, TP_PROTO(u32 part, u32 slice),
+	TP_ARGS(part, slice));
+
 DECLARE_EVENT_CLASS(kvpool_place,
 	TP_PROTO(u32 device, u64 offset, u64 bytes, int result),
 	TP_ARGS(device, offset, bytes, result),

@@ -25,6 +25,10 @@ const struct kvpool_command kvpool_commands[] = {
 	COMMAND(KVPOOL_HOST_FENCE, fence, CONTROL, ADMIN, 0, KVPOOL_FENCE_F_CONFIRMED),
 	COMMAND(KVPOOL_REVOKE, revoke, CONTROL, ADMIN, 0, 0),
 	COMMAND(KVPOOL_POISON, poison, CONTROL, ADMIN, 0, 0),
+	COMMAND(KVPOOL_PARTITION_GROW, grow, CONTROL, ADMIN, 1, 0),
+	COMMAND(KVPOOL_PARTITION_SHRINK, shrink, CONTROL, ADMIN, 1, KVPOOL_SHRINK_F_FORCE),
+	COMMAND(KVPOOL_SLICE_QUIET, slice_quiet, CONTROL, ADMIN, 0, KVPOOL_SLICE_QUIET_F_CONFIRMED),
+	COMMAND(KVPOOL_DEVICE_WATCH, watch, CONTROL, ADMIN, 0, 0),
 	COMMAND(KVPOOL_JOIN, join, PARTITION, OPEN, 1, KVPOOL_JOIN_F_ZERO_PAGE),
 	COMMAND(KVPOOL_RENEW, renew, PARTITION, MEMBER, 1, 0),
 	COMMAND(KVPOOL_POPULATE, populate, PARTITION, MEMBER, 1, 0),
@@ -103,6 +107,22 @@ int kvpool_args_check(const struct kvpool_command *command, const union kvpool_a
 		good = !args->poison.pad && args->poison.device < KVPOOL_DEVICE_COUNT_MAX &&
 		       args->poison.bytes && args->poison.bytes <= KVPOOL_LEAF_BYTES &&
 		       args->poison.device_offset <= 1ull << 45;
+		break;
+	case KVPOOL_PARTITION_GROW & 0xff:
+		good = args->grow.bytes && name_length_good(args->grow.name_len);
+		break;
+	case KVPOOL_PARTITION_SHRINK & 0xff:
+		good = !args->shrink.pad && name_length_good(args->shrink.name_len) &&
+		       args->shrink.slice_count <= KVPOOL_SHRINK_SLICES_MAX &&
+		       !args->shrink.slice_count == !!args->shrink.bytes;
+		break;
+	case KVPOOL_SLICE_QUIET & 0xff:
+		good = args->flags == KVPOOL_SLICE_QUIET_F_CONFIRMED && !args->slice_quiet.pad &&
+		       args->slice_quiet.incarnation && args->slice_quiet.slice;
+		break;
+	case KVPOOL_DEVICE_WATCH & 0xff:
+		good = args->watch.device < KVPOOL_DEVICE_COUNT_MAX && args->watch.domain <= 0xffff &&
+		       args->watch.bus <= 0xff && args->watch.devfn <= 0xff;
 		break;
 	case KVPOOL_JOIN & 0xff:
 		good = args->join.fd_count <= KVPOOL_JOIN_FDS_MAX &&

@@ -39,6 +39,10 @@ union kvpool_args {
 	struct kvpool_host_fence fence;
 	struct kvpool_revoke revoke;
 	struct kvpool_poison poison;
+	struct kvpool_partition_grow grow;
+	struct kvpool_partition_shrink shrink;
+	struct kvpool_slice_quiet slice_quiet;
+	struct kvpool_device_watch watch;
 	struct kvpool_join join;
 	struct kvpool_renew renew;
 	struct kvpool_populate populate;

@@ -53,6 +53,21 @@ u32 kvpool_first_data_unit(const struct kvpool_geometry *geo, u32 device)
 	return (kvpool_metadata_bytes(geo, device) + unit - 1) >> geo->unit_shift;
 }
 
+static u64 control_devices(const struct kvpool_geometry *geo)
+{
+	return geo->device_count > 1 ? 3 : 1;
+}
+
+bool kvpool_control_lost(const struct kvpool_geometry *geo, u64 gone)
+{
+	return gone & control_devices(geo);
+}
+
+bool kvpool_control_gone(const struct kvpool_geometry *geo, u64 gone)
+{
+	return (gone & control_devices(geo)) == control_devices(geo);
+}
+
 struct kvpool_place kvpool_area_place(const struct kvpool_geometry *geo, u32 host, u32 copy,
 				      u32 offset)
 {

@@ -27,6 +27,14 @@ u32 kvpool_unit_shift(u64 pool_bytes);
 u32 kvpool_first_data_unit(const struct kvpool_geometry *geo, u32 device);
 /* Bytes of labels and host areas at the start of a device. */
 u64 kvpool_metadata_bytes(const struct kvpool_geometry *geo, u32 device);
+/*
+ * Of the devices with the two copies of every host's lines: whether one is among `gone` (a bit
+ * for each device), or both. Who has lost one writes and sees one copy. That is enough to say
+ * what he does, since administrators see both; it is not enough to administer, since another
+ * host may have lost the other one.
+ */
+bool kvpool_control_lost(const struct kvpool_geometry *geo, u64 gone);
+bool kvpool_control_gone(const struct kvpool_geometry *geo, u64 gone);
 struct kvpool_place kvpool_area_place(const struct kvpool_geometry *geo, u32 host, u32 copy,
 				      u32 offset);
 static inline u32 kvpool_unit_number(const struct kvpool_geometry *geo, u32 device, u32 unit)

@@ -56,6 +56,7 @@ static void encode_slice(const struct kvpool_slice_entry *entry, struct kvpool_s
 	record->unit_count = cpu_to_le32(entry->unit_count);
 	record->device = cpu_to_le16(entry->device);
 	record->state = entry->state;
+	record->flags = entry->flags;
 }
 
 u32 kvpool_table_encode(const struct kvpool_table *table, const struct kvpool_geometry *geo,
@@ -151,13 +152,15 @@ static int decode_slice(const struct kvpool_slice_record *record, struct kvpool_
 	entry->unit_count = le32_to_cpu(record->unit_count);
 	entry->device = le16_to_cpu(record->device);
 	entry->state = record->state;
+	entry->flags = record->flags;
 	if (!entry->id || entry->id >= table->next_slice_id ||
 	    !kvpool_table_find_id(table, entry->partition) || entry->device >= geo->device_count ||
 	    entry->first_unit < kvpool_first_data_unit(geo, entry->device) ||
 	    entry->first_unit >= geo->units_per_device || !entry->unit_count ||
 	    entry->unit_count > geo->units_per_device - entry->first_unit ||
 	    (u64)entry->unit_count << geo->unit_shift > 1ull << KVPOOL_MAP_ID_SHIFT ||
-	    (entry->state != KVPOOL_SLICE_ACTIVE && entry->state != KVPOOL_SLICE_DRAINING))
+	    (entry->state != KVPOOL_SLICE_ACTIVE && entry->state != KVPOOL_SLICE_DRAINING) ||
+	    entry->flags & ~KVPOOL_SLICE_F_FORCE)
 		return -EUCLEAN;
 	/* Ids grow in the order in which slices were made. */
 	if (index && entry->id <= table->slices[index - 1].id)
@@ -317,13 +320,34 @@ static int add_slices(struct kvpool_table *table, const struct kvpool_geometry *
 	return 0;
 }
 
-int kvpool_table_create(struct kvpool_table *table, const struct kvpool_geometry *geo,
-			const struct kvpool_create_plan *plan, const u8 *barred, u8 *taken,
-			u32 *ret_id)
+/* The slices of a plan for a partition, or none of them. */
+static int add_planned(struct kvpool_table *table, const struct kvpool_geometry *geo, u32 partition,
+		       const struct kvpool_create_plan *plan, const u8 *barred, u8 *taken)
 {
 	u64 unit = 1ull << geo->unit_shift, longest = 1ull << KVPOOL_MAP_ID_SHIFT;
 	u32 slice_count = table->slice_count, next_slice_id = table->next_slice_id;
 	u64 slice_bytes = plan->slice_bytes ? plan->slice_bytes : longest;
+	int err;
+
+	if (!plan->bytes || plan->bytes & (unit - 1) || slice_bytes & (unit - 1) ||
+	    slice_bytes > longest)
+		return -EINVAL;
+	if (plan->bytes >> geo->unit_shift > kvpool_unit_count(geo))
+		return -ENOSPC;
+	kvpool_table_units(table, geo, taken);
+	err = add_slices(table, geo, partition, plan->bytes >> geo->unit_shift,
+			 slice_bytes >> geo->unit_shift, barred, taken);
+	if (err) {
+		table->slice_count = slice_count;
+		table->next_slice_id = next_slice_id;
+	}
+	return err;
+}
+
+int kvpool_table_create(struct kvpool_table *table, const struct kvpool_geometry *geo,
+			const struct kvpool_create_plan *plan, const u8 *barred, u8 *taken,
+			u32 *ret_id)
+{
 	struct kvpool_partition_entry *entry;
 	u32 length = 0;
 	int err;
@@ -331,24 +355,17 @@ int kvpool_table_create(struct kvpool_table *table, const struct kvpool_geometry
 	while (length < KVPOOL_NAME_BYTES && plan->name[length])
 		length++;
 	if (kvpool_name_check(plan->name, length) || plan->type > KVPOOL_TYPE_UC_MINUS ||
-	    plan->ddio > KVPOOL_DDIO_REQUIRE_NONALLOCATING || !plan->bytes ||
-	    plan->bytes & (unit - 1) || slice_bytes & (unit - 1) || slice_bytes > longest)
+	    plan->ddio > KVPOOL_DDIO_REQUIRE_NONALLOCATING)
 		return -EINVAL;
 	if (kvpool_table_find(table, plan->name))
 		return -EEXIST;
-	if (plan->bytes >> geo->unit_shift > kvpool_unit_count(geo) ||
-	    table->partition_count == KVPOOL_PARTITION_COUNT_MAX)
+	if (table->partition_count == KVPOOL_PARTITION_COUNT_MAX)
 		return -ENOSPC;
 	if (table->next_partition_id == ~0u)
 		return -EOVERFLOW;
-	kvpool_table_units(table, geo, taken);
-	err = add_slices(table, geo, table->next_partition_id, plan->bytes >> geo->unit_shift,
-			 slice_bytes >> geo->unit_shift, barred, taken);
-	if (err) {
-		table->slice_count = slice_count;
-		table->next_slice_id = next_slice_id;
+	err = add_planned(table, geo, table->next_partition_id, plan, barred, taken);
+	if (err)
 		return err;
-	}
 	entry = &table->partitions[table->partition_count++];
 	memset(entry, 0, sizeof(*entry));
 	memcpy(entry->uuid, plan->uuid, sizeof(entry->uuid));
@@ -358,6 +375,135 @@ int kvpool_table_create(struct kvpool_table *table, const struct kvpool_geometry
 	entry->type = plan->type;
 	entry->ddio = plan->ddio;
 	*ret_id = entry->id;
+	return 0;
+}
+
+int kvpool_table_grow(struct kvpool_table *table, const struct kvpool_geometry *geo,
+		      const struct kvpool_create_plan *plan, const u8 *barred, u8 *taken,
+		      u32 *ret_id)
+{
+	struct kvpool_partition_entry *entry = kvpool_table_find(table, plan->name);
+
+	if (!entry)
+		return -ENOENT;
+	if (entry->state != KVPOOL_PARTITION_ACTIVE)
+		return -ESTALE;
+	*ret_id = entry->id;
+	return add_planned(table, geo, entry->id, plan, barred, taken);
+}
+
+static bool is_named(const struct kvpool_shrink_plan *plan, u32 id)
+{
+	u32 i;
+
+	for (i = 0; i < plan->id_count; i++)
+		if (plan->ids[i] == id)
+			return true;
+	return false;
+}
+
+/* The id from which on active slices are together `bytes`; 0, and the next larger sum. */
+static u32 newest_slices(const struct kvpool_table *table, const struct kvpool_geometry *geo,
+			 u32 partition, u64 bytes, u64 *ret_sum)
+{
+	u32 i;
+
+	*ret_sum = 0;
+	for (i = table->slice_count; i-- && *ret_sum < bytes;) {
+		const struct kvpool_slice_entry *slice = &table->slices[i];
+
+		if (slice->partition != partition || slice->state != KVPOOL_SLICE_ACTIVE)
+			continue;
+		*ret_sum += (u64)slice->unit_count << geo->unit_shift;
+		if (*ret_sum == bytes)
+			return slice->id;
+	}
+	return 0;
+}
+
+static int refuse(u32 *ret_reason, u32 reason, int err)
+{
+	*ret_reason = reason;
+	return err;
+}
+
+/* Whether every id is a slice of the partition, and none the one that stays. */
+static int check_named(const struct kvpool_table *table, u32 partition, u32 first,
+		       const struct kvpool_shrink_plan *plan, u32 *ret_reason)
+{
+	u32 i, k;
+
+	for (i = 0; i < plan->id_count; i++) {
+		for (k = 0; k < table->slice_count; k++)
+			if (table->slices[k].id == plan->ids[i] &&
+			    table->slices[k].partition == partition)
+				break;
+		if (k == table->slice_count)
+			return refuse(ret_reason, KVPOOL_CHANGE_NO_SLICE, -ENOENT);
+		if (plan->ids[i] == first)
+			return refuse(ret_reason, KVPOOL_CHANGE_FIRST_SLICE, -EBUSY);
+	}
+	return 0;
+}
+
+static u32 first_slice(const struct kvpool_table *table, u32 partition)
+{
+	u32 i;
+
+	for (i = 0; i < table->slice_count; i++)
+		if (table->slices[i].partition == partition)
+			return table->slices[i].id;
+	return 0;
+}
+
+int kvpool_table_shrink(struct kvpool_table *table, const struct kvpool_geometry *geo,
+			const struct kvpool_shrink_plan *plan, u64 *ret_bytes, u32 *ret_reason)
+{
+	struct kvpool_partition_entry *entry = kvpool_table_find(table, plan->name);
+	u32 i, first = 0, from = 0, left = 0;
+	int err;
+
+	if (!entry)
+		return refuse(ret_reason, KVPOOL_CHANGE_NO_PARTITION, -ENOENT);
+	if (entry->state != KVPOOL_PARTITION_ACTIVE)
+		return refuse(ret_reason, KVPOOL_CHANGE_DRAINS, -ESTALE);
+	if (entry->type == KVPOOL_TYPE_WB)
+		first = first_slice(table, entry->id);
+	if (plan->id_count) {
+		err = check_named(table, entry->id, first, plan, ret_reason);
+		if (err)
+			return err;
+	} else if (!plan->bytes || plan->bytes & ((1ull << geo->unit_shift) - 1)) {
+		return refuse(ret_reason, KVPOOL_CHANGE_BAD_BYTES, -EINVAL);
+	} else {
+		from = newest_slices(table, geo, entry->id, plan->bytes, ret_bytes);
+		if (!from && *ret_bytes > plan->bytes)
+			return refuse(ret_reason, KVPOOL_CHANGE_NOT_WHOLE, -EINVAL);
+		if (from == first && first)
+			return refuse(ret_reason, KVPOOL_CHANGE_FIRST_SLICE, -EBUSY);
+	}
+	/* Without a beginning the bytes are more than there are. */
+	for (i = 0; i < table->slice_count; i++)
+		left += table->slices[i].partition == entry->id &&
+			table->slices[i].state == KVPOOL_SLICE_ACTIVE &&
+			!is_named(plan, table->slices[i].id) &&
+			(plan->id_count || (from && table->slices[i].id < from));
+	if (!left)
+		return refuse(ret_reason, KVPOOL_CHANGE_NOTHING_LEFT, -EBUSY);
+	*ret_bytes = 0;
+	for (i = 0; i < table->slice_count; i++) {
+		struct kvpool_slice_entry *slice = &table->slices[i];
+
+		if (slice->partition != entry->id || (plan->id_count ? !is_named(plan, slice->id) :
+						      slice->id < from))
+			continue;
+		if (!plan->id_count && slice->state != KVPOOL_SLICE_ACTIVE)
+			continue;
+		slice->state = KVPOOL_SLICE_DRAINING;
+		if (plan->force)
+			slice->flags |= KVPOOL_SLICE_F_FORCE;
+		*ret_bytes += (u64)slice->unit_count << geo->unit_shift;
+	}
 	return 0;
 }
 

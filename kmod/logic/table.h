@@ -23,6 +23,7 @@ struct kvpool_slice_entry {
 	u32 unit_count;
 	u16 device;
 	u8 state;
+	u8 flags;
 };
 
 struct kvpool_table {
@@ -77,6 +78,29 @@ struct kvpool_create_plan {
 int kvpool_table_create(struct kvpool_table *table, const struct kvpool_geometry *geo,
 			const struct kvpool_create_plan *plan, const u8 *barred, u8 *taken,
 			u32 *ret_id);
+/*
+ * Adds slices to a partition that is there: `plan` has name, bytes and slice_bytes. -ENOENT,
+ * -ESTALE: it drains; else as above.
+ */
+int kvpool_table_grow(struct kvpool_table *table, const struct kvpool_geometry *geo,
+		      const struct kvpool_create_plan *plan, const u8 *barred, u8 *taken,
+		      u32 *ret_id);
+
+struct kvpool_shrink_plan {
+	const char *name;
+	const u32 *ids;
+	u32 id_count; /* 0: the newest slices, together `bytes` */
+	u64 bytes;
+	bool force;
+};
+
+/*
+ * Whole slices drain, at least one stays, and of a write-back partition the first, where the
+ * drivers' lines are. A slice that drains already is no error; force is added. The table is
+ * untouched on errors: -ENOENT, -ESTALE, -EINVAL, -EBUSY, and why.
+ */
+int kvpool_table_shrink(struct kvpool_table *table, const struct kvpool_geometry *geo,
+			const struct kvpool_shrink_plan *plan, u64 *ret_bytes, u32 *ret_reason);
 /* Every slice drains. -ENOENT; draining already: 0, and force is added. */
 int kvpool_table_drain(struct kvpool_table *table, const char *name, bool force);
 /*

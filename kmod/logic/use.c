@@ -39,7 +39,8 @@ bool kvpool_host_is_out(const struct kvpool_host_view *host, const struct kvpool
 		return true;
 	if (host->fenced && host->fenced == host->incarnation)
 		return true;
-	if (!use->copies)
+	/* A host that has lost one device with lines writes the other copy alone: which, none knows. */
+	if (use->copies < 2)
 		return false;
 	return use->use == KVPOOL_USE_NONE || use->incarnation != host->incarnation;
 }

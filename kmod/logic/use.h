@@ -43,8 +43,9 @@ void kvpool_use_merge(struct kvpool_use_view *view, const union kvpool_line *cop
 		      u32 unit);
 /*
  * Whether this host is proven out of the unit, by a use line and a host line read after the table
- * said DRAINING. An incarnation that differs is not the one that used it: it is gone, or it
- * announces only now, and withdraws again when it reads the table.
+ * said DRAINING. Both copies of the use line count, or none. An incarnation that differs is not
+ * the one that used it: it is gone, or it announces only now, and withdraws again when it reads
+ * the table.
  */
 bool kvpool_host_is_out(const struct kvpool_host_view *host, const struct kvpool_use_view *use);
 

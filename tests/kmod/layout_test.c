@@ -47,7 +47,7 @@ AT(kvpool_partition_record, id, 48);
 AT(kvpool_partition_record, litmus_date, 56);
 AT(kvpool_slice_record, device, 16);
 
-SIZE(kvpool_info, 128);
+SIZE(kvpool_info, 136);
 SIZE(kvpool_range, 16);
 SIZE(kvpool_claim, 72);
 SIZE(kvpool_release, 8);
@@ -68,7 +68,13 @@ SIZE(kvpool_populate, 48);
 SIZE(kvpool_poison, 32);
 SIZE(kvpool_mapping, 40);
 SIZE(kvpool_quiet, 16);
-SIZE(kvpool_state_page, 32);
+SIZE(kvpool_partition_grow, 48);
+SIZE(kvpool_partition_shrink, 56);
+SIZE(kvpool_slice_quiet, 24);
+SIZE(kvpool_device_watch, 24);
+SIZE(kvpool_event, 64);
+SIZE(kvpool_state_page, 40);
+AT(kvpool_slice_record, flags, 19);
 
 // A table of everything that there can be fits its area, and areas fit the host's.
 _Static_assert(64 + KVPOOL_PARTITION_COUNT_MAX * 64 + KVPOOL_SLICE_COUNT_MAX * 32 +
@@ -100,6 +106,10 @@ Test(layout, commands_keep_number_and_size) {
       NUMBER(KVPOOL_HOST_FENCE, 0x07, kvpool_host_fence),
       NUMBER(KVPOOL_REVOKE, 0x08, kvpool_revoke),
       NUMBER(KVPOOL_POISON, 0x09, kvpool_poison),
+      NUMBER(KVPOOL_PARTITION_GROW, 0x0a, kvpool_partition_grow),
+      NUMBER(KVPOOL_PARTITION_SHRINK, 0x0b, kvpool_partition_shrink),
+      NUMBER(KVPOOL_SLICE_QUIET, 0x0c, kvpool_slice_quiet),
+      NUMBER(KVPOOL_DEVICE_WATCH, 0x0d, kvpool_device_watch),
       NUMBER(KVPOOL_JOIN, 0x10, kvpool_join),
       NUMBER(KVPOOL_RENEW, 0x11, kvpool_renew),
       NUMBER(KVPOOL_POPULATE, 0x12, kvpool_populate),

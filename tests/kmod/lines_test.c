@@ -80,6 +80,18 @@ Test(lines, areas_do_not_overlap_and_lie_before_the_data) {
   }
 }
 
+Test(lines, devices_with_lines) {
+  struct kvpool_geometry one = test_geometry(1), three = test_geometry(3);
+  cr_expect(!kvpool_control_lost(&three, 0) && !kvpool_control_lost(&three, 4));
+  for (u64 gone = 1; gone < 8; gone++) {
+    cr_expect_eq(kvpool_control_lost(&three, gone), (gone & 3) != 0);
+    cr_expect_eq(kvpool_control_gone(&three, gone), (gone & 3) == 3);
+  }
+  for (u32 copy = 0; copy < 2; copy++)
+    cr_expect(kvpool_control_lost(&three, 1ull << kvpool_area_place(&three, 2, copy, 0).device));
+  cr_expect(kvpool_control_lost(&one, 1) && kvpool_control_gone(&one, 1));
+}
+
 Test(lines, map_offsets) {
   u64 offset = 99;
   const u64 slice = 64ull << 20, leaf = 2ull << 20, id = 5ull << KVPOOL_MAP_ID_SHIFT;
@@ -230,8 +242,13 @@ Test(lines, who_is_proven_out) {
   host = up;
   host.readable = false;
   cr_expect(!kvpool_host_is_out(&host, &none), "nor does an unreadable host");
-  use.use = KVPOOL_USE_USED;
   use.copies = 1;
+  cr_expect(!kvpool_host_is_out(&up, &use), "nor one copy: the other may be the newer");
+  host = up;
+  host.incarnation = 8;
+  cr_expect(!kvpool_host_is_out(&host, &use), "of whatever incarnation");
+  use.use = KVPOOL_USE_USED;
+  use.copies = 2;
   host = up;
   host.incarnation = 8;
   cr_expect(kvpool_host_is_out(&host, &use), "a new incarnation emptied its caches first");

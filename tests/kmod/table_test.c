@@ -105,6 +105,7 @@ Test(table, wrong_fields_are_refused) {
   REFUSED(slice[0].unit_count = cpu_to_le32(0xffffffff), "longer than the device");
   REFUSED(slice[0].partition = cpu_to_le32(99), "of no partition");
   REFUSED(slice[0].state = 0, "without a state");
+  REFUSED(slice[0].flags = 2, "with a flag");
   REFUSED(slice[1].first_unit = slice[0].first_unit;
           slice[1].device = slice[0].device, "over another");
   REFUSED(slice[1].id = slice[0].id, "with another's id");
@@ -185,6 +186,125 @@ Test(table, slices_are_no_longer_than_asked_for) {
   }
 }
 
+static int grow(const struct kvpool_geometry *geo, const char *name, u32 units) {
+  struct kvpool_create_plan plan = {.name = name};
+  u32 id = 0;
+  plan.bytes = (u64)units << geo->unit_shift;
+  return kvpool_table_grow(&table, geo, &plan, NULL, scratch, &id);
+}
+
+static u32 count_slices(const char *name, u8 state) {
+  const struct kvpool_partition_entry *entry = kvpool_table_find(&table, name);
+  u32 count = 0;
+  for (u32 i = 0; entry && i < table.slice_count; i++)
+    count += table.slices[i].partition == entry->id && table.slices[i].state == state;
+  return count;
+}
+
+Test(table, growth_adds_slices_or_nothing) {
+  struct kvpool_geometry geo = test_geometry(2);
+  fill(&geo);
+  const u32 slices = table.slice_count, next = table.next_slice_id;
+  cr_expect_eq(grow(&geo, "none", 1), -ENOENT);
+  cr_expect_eq(grow(&geo, "ctl", 1), -ESTALE, "it drains");
+  cr_expect_eq(grow(&geo, "pay", 0), -EINVAL);
+  cr_expect_eq(grow(&geo, "pay", 6), -ENOSPC);
+  struct kvpool_create_plan odd = {.name = "pay", .bytes = 4096};
+  u32 id = 0;
+  cr_expect_eq(kvpool_table_grow(&table, &geo, &odd, NULL, scratch, &id), -EINVAL);
+  cr_expect_eq(table.slice_count, slices);
+  cr_expect_eq(table.next_slice_id, next);
+  cr_expect_eq(grow(&geo, "pay", 5), 0, "all that is left");
+  cr_expect(table.slice_count > slices);
+  cr_expect_eq(table.slices[slices].id, next, "new ids are the highest");
+  cr_expect_eq(table.slices[slices].partition, kvpool_table_find(&table, "pay")->id);
+  cr_expect_eq(grow(&geo, "pay", 1), -ENOSPC);
+}
+
+static u64 sum;
+static u32 reason;
+static int shrink(const struct kvpool_geometry *geo, const char *name, const u32 *ids, u32 count,
+                  u32 units) {
+  struct kvpool_shrink_plan plan = {.name = name, .ids = ids, .id_count = count};
+  plan.bytes = (u64)units << geo->unit_shift;
+  sum = 0;
+  reason = 0;
+  return kvpool_table_shrink(&table, geo, &plan, &sum, &reason);
+}
+
+// Four slices of a write-back partition, a unit each, then four of a payload, two units each.
+static void fill_to_shrink(struct kvpool_geometry *geo) {
+  *geo = test_geometry(4);
+  kvpool_table_init(&table);
+  cr_assert_eq(create(geo, "ctl", 4, KVPOOL_TYPE_WB), 0);
+  cr_assert_eq(create(geo, "pay", 8, KVPOOL_TYPE_WC), 0);
+  cr_assert_eq(count_slices("ctl", KVPOOL_SLICE_ACTIVE), 4);
+  cr_assert_eq(count_slices("pay", KVPOOL_SLICE_ACTIVE), 4);
+}
+
+Test(table, shrinking_by_name) {
+  struct kvpool_geometry geo;
+  fill_to_shrink(&geo);
+  static struct kvpool_table before;
+  const u32 ctl = table.slices[0].id, pay = table.slices[4].id;
+  const u32 some[] = {pay + 1, pay + 3}, all[] = {pay, pay + 1, pay + 2, pay + 3},
+            first[] = {ctl + 1, ctl}, foreign[] = {pay, ctl};
+#define KEPT(call, err, why)                                            \
+  do {                                                                  \
+    before = table;                                                     \
+    cr_expect_eq((call), (err), "%s", #call);                           \
+    cr_expect_eq(reason, (why), "%s: %u", #call, reason);               \
+    cr_expect_eq(memcmp(&before, &table, sizeof table), 0, "%s", #call); \
+  } while (0)
+  KEPT(shrink(&geo, "none", some, 2, 0), -ENOENT, KVPOOL_CHANGE_NO_PARTITION);
+  KEPT(shrink(&geo, "pay", foreign, 2, 0), -ENOENT, KVPOOL_CHANGE_NO_SLICE);
+  KEPT(shrink(&geo, "ctl", first, 2, 0), -EBUSY, KVPOOL_CHANGE_FIRST_SLICE);
+  KEPT(shrink(&geo, "pay", all, 4, 0), -EBUSY, KVPOOL_CHANGE_NOTHING_LEFT);
+  cr_expect_eq(shrink(&geo, "pay", some, 2, 0), 0);
+  cr_expect_eq(sum, 4ull << geo.unit_shift);
+  cr_expect_eq(table.slices[5].state, KVPOOL_SLICE_DRAINING);
+  cr_expect_eq(table.slices[6].state, KVPOOL_SLICE_ACTIVE);
+  cr_expect_eq(table.slices[7].state, KVPOOL_SLICE_DRAINING);
+  cr_expect_eq(kvpool_table_find(&table, "pay")->state, KVPOOL_PARTITION_ACTIVE);
+  KEPT(shrink(&geo, "pay", some, 2, 0), 0, KVPOOL_CHANGE_DONE);
+  KEPT(shrink(&geo, "pay", all, 4, 0), -EBUSY, KVPOOL_CHANGE_NOTHING_LEFT);
+  struct kvpool_shrink_plan forced = {.name = "pay", .ids = some, .id_count = 1, .force = true};
+  cr_expect_eq(kvpool_table_shrink(&table, &geo, &forced, &sum, &reason), 0);
+  cr_expect_eq(table.slices[5].flags, KVPOOL_SLICE_F_FORCE);
+  cr_expect_eq(table.slices[7].flags, 0);
+  struct kvpool_seal seal = test_seal();
+  table.epoch = 0x300;
+  kvpool_table_encode(&table, &geo, &seal, at, buffer);
+  cr_expect_eq(decode(&geo, 0x300), 0);
+  cr_expect_eq(memcmp(&table, &other, sizeof table), 0, "the medium says the same");
+  cr_assert_eq(kvpool_table_drain(&table, "pay", false), 0);
+  KEPT(shrink(&geo, "pay", some, 2, 0), -ESTALE, KVPOOL_CHANGE_DRAINS);
+}
+
+Test(table, shrinking_by_bytes_takes_the_newest) {
+  struct kvpool_geometry geo;
+  static struct kvpool_table before;
+  fill_to_shrink(&geo);
+  KEPT(shrink(&geo, "pay", NULL, 0, 3), -EINVAL, KVPOOL_CHANGE_NOT_WHOLE);
+  cr_expect_eq(sum, 4ull << geo.unit_shift, "what would be whole");
+  KEPT(shrink(&geo, "pay", NULL, 0, 8), -EBUSY, KVPOOL_CHANGE_NOTHING_LEFT);
+  KEPT(shrink(&geo, "pay", NULL, 0, 100), -EBUSY, KVPOOL_CHANGE_NOTHING_LEFT);
+  KEPT(shrink(&geo, "ctl", NULL, 0, 4), -EBUSY, KVPOOL_CHANGE_FIRST_SLICE);
+  struct kvpool_shrink_plan odd = {.name = "pay", .bytes = 4096};
+  cr_expect_eq(kvpool_table_shrink(&table, &geo, &odd, &sum, &reason), -EINVAL);
+  cr_expect_eq(reason, KVPOOL_CHANGE_BAD_BYTES);
+  cr_expect_eq(shrink(&geo, "pay", NULL, 0, 4), 0);
+  cr_expect_eq(table.slices[4].state, KVPOOL_SLICE_ACTIVE);
+  cr_expect_eq(table.slices[5].state, KVPOOL_SLICE_ACTIVE);
+  cr_expect_eq(table.slices[6].state, KVPOOL_SLICE_DRAINING);
+  cr_expect_eq(table.slices[7].state, KVPOOL_SLICE_DRAINING);
+  cr_expect_eq(shrink(&geo, "pay", NULL, 0, 2), 0, "the newest that is left");
+  cr_expect_eq(table.slices[5].state, KVPOOL_SLICE_DRAINING);
+  KEPT(shrink(&geo, "pay", NULL, 0, 2), -EBUSY, KVPOOL_CHANGE_NOTHING_LEFT);
+  cr_expect_eq(shrink(&geo, "ctl", NULL, 0, 3), 0);
+  cr_expect_eq(count_slices("ctl", KVPOOL_SLICE_ACTIVE), 1);
+}
+
 Test(table, units_come_back_and_ids_do_not, .timeout = 60) {
   struct kvpool_geometry geo = test_geometry(3);
   u64 state = 12345;
@@ -197,7 +317,16 @@ Test(table, units_come_back_and_ids_do_not, .timeout = 60) {
       last_id = table.slices[table.slice_count - 1].id;
     }
     name[0] = (char)('a' + test_random(&state) % 8);
-    if (test_random(&state) % 2) kvpool_table_drain(&table, name, false);
+    if (test_random(&state) % 4 == 0) kvpool_table_drain(&table, name, false);
+    name[0] = (char)('a' + test_random(&state) % 8);
+    if (grow(&geo, name, (u32)(test_random(&state) % 3)) == 0) {
+      cr_assert(table.slices[table.slice_count - 1].id > last_id);
+      last_id = table.slices[table.slice_count - 1].id;
+    }
+    if (table.slice_count) {
+      const u32 slice = (u32)(test_random(&state) % table.slice_count);
+      shrink(&geo, name, &table.slices[slice].id, 1, 0);
+    }
     for (u32 i = table.slice_count; i--;)
       if (table.slices[i].state == KVPOOL_SLICE_DRAINING && test_random(&state) % 2)
         kvpool_table_drop_slice(&table, i);

@@ -53,6 +53,15 @@ static void member_command(char *words[], int count, FILE *out) {
   } else if (!strcmp(verb, "read")) {
     const int signal_number = touch_read(store.data + first, &word);
     fprintf(out, "%d %#" PRIx64 "\n", signal_number, word);
+  } else if (!strcmp(verb, "lost")) {
+    fprintf(out, "0 %" PRIu64 "\n", (uint64_t)store.state->lost);
+  } else if (!strcmp(verb, "slice")) {
+    // Maps the n-th slice of the payload instead of the first.
+    if (store.data) munmap(store.data, UNIT);
+    const uint64_t offset = slice_offset(store.pay, (uint32_t)first);
+    store.data = mmap(NULL, UNIT, PROT_READ | PROT_WRITE, MAP_SHARED, store.pay, (off_t)offset);
+    fprintf(out, "%d\n", store.data == MAP_FAILED ? errno : 0);
+    if (store.data == MAP_FAILED) store.data = NULL;
   } else if (!strcmp(verb, "sum")) {
     for (uint64_t at = 0; at < UNIT; at += 64) word |= word_at(store.data + at);
     fprintf(out, "0 %#" PRIx64 "\n", word);
@@ -222,6 +231,10 @@ static void answer(char *words[], int count, FILE *out) {
     fprintf(out, "%d\n", error_of(take_admin()));
   } else if (!strcmp(verb, "create")) {
     fprintf(out, "%d\n", error_of(create(name, second * UNIT, (uint32_t)third)));
+  } else if (!strcmp(verb, "grow")) {
+    fprintf(out, "%d\n", error_of(grow(name, second * UNIT)));
+  } else if (!strcmp(verb, "shrink")) {
+    fprintf(out, "%d\n", error_of(shrink(name, NULL, 0, second * UNIT, 0)));
   } else if (!strcmp(verb, "destroy")) {
     fprintf(out, "%d\n", error_of(destroy(name, second)));
   } else if (!strcmp(verb, "info")) {
@@ -232,14 +245,16 @@ static void answer(char *words[], int count, FILE *out) {
     about_held(out);
   } else if (!strcmp(verb, "partition")) {
     const struct kvpool_item_partition item = partition(name);
-    fprintf(out, "0 %u %u %u %u %u\n", item.id, item.state, item.attached, item.members,
-            item.reachers);
+    fprintf(out, "0 %u %u %u %u %u %u\n", item.id, item.state, item.attached, item.members,
+            item.reachers, item.slice_count);
   } else if (!strcmp(verb, "fence")) {
     struct kvpool_host_fence fence = {.flags = KVPOOL_FENCE_F_CONFIRMED, .host = (uint32_t)first};
     fence.incarnation = second;
     fprintf(out, "%d\n", error_of(ioctl(control, KVPOOL_HOST_FENCE, &fence)));
   } else if (!strcmp(verb, "member")) {
     to_member(words, count, out);
+  } else if (!strcmp(verb, "gone")) {
+    fprintf(out, "%d\n", put_file("/sys/kernel/debug/kvpool/device_gone", name));
   } else if (!strcmp(verb, "poke")) {
     fprintf(out, "%d\n", poke(first));
   } else if (!strcmp(verb, "churn")) {
@@ -257,7 +272,7 @@ int agent(void) {
   cfmakeraw(&mode);
   tcsetattr(serial, TCSANOW, &mode);
   FILE *in = fdopen(serial, "r"), *out = fdopen(dup(serial), "w");
-  ok(load_driver("heartbeat_ms=100") == 0, "the driver loads");
+  ok(load_driver("heartbeat_ms=100 inject=1") == 0, "the driver loads");
   open_control();
   mkdir("/dev/shm", 01777);
   mount("shm", "/dev/shm", "tmpfs", 0, NULL);

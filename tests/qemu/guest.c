@@ -52,6 +52,14 @@ int load_driver(const char *arguments) {
 
 int unload_driver(void) { return syscall(SYS_delete_module, "kvpool", O_NONBLOCK) ? errno : 0; }
 
+int put_file(const char *path, const char *text) {
+  const int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  const int error = write(fd, text, strlen(text)) < 0 ? errno : 0;
+  close(fd);
+  return error;
+}
+
 void open_control(void) { control = open("/dev/kvpool", O_RDWR | O_CLOEXEC); }
 
 void close_control(void) {
@@ -112,6 +120,28 @@ int destroy(const char *name, uint64_t flags) {
   destroy.name = (uintptr_t)name;
   destroy.name_len = strlen(name);
   return ioctl(control, KVPOOL_PARTITION_DESTROY, &destroy);
+}
+
+struct kvpool_partition_grow grown;
+struct kvpool_partition_shrink shrunk;
+
+int grow(const char *name, uint64_t bytes) {
+  memset(&grown, 0, sizeof grown);
+  grown.bytes = bytes;
+  grown.name = (uintptr_t)name;
+  grown.name_len = strlen(name);
+  return ioctl(control, KVPOOL_PARTITION_GROW, &grown);
+}
+
+int shrink(const char *name, const uint32_t *ids, uint32_t count, uint64_t bytes, uint64_t flags) {
+  memset(&shrunk, 0, sizeof shrunk);
+  shrunk.flags = flags;
+  shrunk.name = (uintptr_t)name;
+  shrunk.name_len = strlen(name);
+  shrunk.slices = (uintptr_t)ids;
+  shrunk.slice_count = count;
+  shrunk.bytes = bytes;
+  return ioctl(control, KVPOOL_PARTITION_SHRINK, &shrunk);
 }
 
 struct kvpool_info info(void) {
@@ -313,6 +343,9 @@ int main(int argc, char **argv) {
   test_partitions();
   in_process("mapping", test_mapping);
   test_members();
+  test_resize();
+  test_events();
   test_unload();
+  test_remove();
   return tap_end();
 }

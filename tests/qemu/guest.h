@@ -37,6 +37,7 @@ int tap_end(void);
 bool huge_leaves(void); /* this kernel maps 2 MiB */
 int load_driver(const char *arguments);
 int unload_driver(void); /* 0, or errno */
+int put_file(const char *path, const char *text); /* 0, or errno */
 extern int control;      /* descriptor of /dev/kvpool, -1 */
 void open_control(void);
 void close_control(void);
@@ -49,6 +50,10 @@ int release_pool(void);
 int take_admin(void);
 int create(const char *name, uint64_t bytes, uint32_t type);
 int destroy(const char *name, uint64_t flags);
+extern struct kvpool_partition_grow grown; /* what the last call gave back */
+extern struct kvpool_partition_shrink shrunk;
+int grow(const char *name, uint64_t bytes);
+int shrink(const char *name, const uint32_t *ids, uint32_t count, uint64_t bytes, uint64_t flags);
 struct kvpool_info info(void);
 /* The partition as listed; id 0: not there. */
 struct kvpool_item_partition partition(const char *name);
@@ -97,6 +102,9 @@ void test_ioctls(void);
 void test_partitions(void);
 void test_mapping(void);
 void test_members(void);
+void test_resize(void);
+void test_events(void);
 void test_unload(void);
+void test_remove(void);
 
 #endif

@@ -146,9 +146,11 @@ class Rack:
     def scenes(self) -> None:
         self.meet()
         self.hand_over()
+        self.resized()
         self.killed_user()
         self.paused_administrator()
         self.paused_user()
+        self.lost_devices()
         self.killed_administrator()
         self.second_writer()
 
@@ -190,6 +192,27 @@ class Rack:
         self.until(user, "partition pay", 2, 1, "everywhere")
         self.same(user, "member 0 join 600000", 0, "which the user joins")
         self.expect(user.ask("member 0 sum") == [0, 0], "it holds nothing of what was there")
+
+    # A partition grows under members of another host, and gives back what they did not keep.
+    def resized(self) -> None:
+        admin, user, rival = self.machines
+        self.same(admin, "grow pay 2", 0, "the partition grows")
+        self.until(user, "partition pay", 6, 4, "all hosts see its new slices")
+        self.same(rival, "member 0 join 600000", 0, "a member of the rival, which maps the old ones")
+        self.until(user, "member 0 slice 2", 0, 0, "who had joined before maps a new one")
+        self.expect(user.ask("member 0 sum") == [0, 0], "it is zero")
+        self.same(user, "member 0 write 64 0x4321", 0, "and written")
+        self.same(admin, "shrink pay 2", 0, "both new slices are to go")
+        self.until(user, "member 0 lost", 1, 2, "its member is told")
+        self.expect(user.ask("member 0 write 64 1")[0] == SIGBUS, "and its mapping gone")
+        self.until(admin, "held", 1, 0b010, "held by the one host that mapped it")
+        self.until(admin, "partition pay", 6, 2, "the partition stays, with what it had")
+        self.same(rival, "member 0 write 64 0x55", 0, "where the others go on")
+        self.same(user, "member 0 quit", 0, "the member ends")
+        self.until(admin, "held", 1, 0, "nobody holds it any more")
+        self.until(admin, "info", 5, DATA_UNITS - 5, "and its units are free")
+        self.same(rival, "member 0 quit", 0, "the rival's member ends, too")
+        self.same(user, "member 0 join 600000", 0, "a member of the user's, as before")
 
     # A host that is gone proves nothing by being silent.
     def killed_user(self) -> None:
@@ -259,6 +282,46 @@ class Rack:
         self.same(admin, "member 0 join 600000", 0, "a member of another host")
         self.expect(admin.ask("member 0 sum") == [0, 0], "finds nothing in it")
         self.same(admin, "member 0 quit", 0, "and leaves")
+
+    # Hosts lose a device that the others have: first a user of it, then the administrator.
+    def lost_devices(self) -> None:
+        admin, user, rival = self.machines
+        for machine in (user, admin):
+            self.same(machine, "member 0 join 600000", 0, "a member")
+            self.same(machine, "member 0 slice 1", 0, "that maps a slice on the second device")
+        self.same(user, "member 0 write 64 0x11", 0, "one writes")
+        self.expect(admin.ask("member 0 read 64") == [0, 0x11], "the other reads")
+        self.same(user, "gone 1", 0, "the user's host loses the device")
+        self.expect(user.ask("member 0 lost") == [0, 1], "its member is told")
+        self.expect(user.ask("member 0 write 64 1")[0] == SIGBUS, "and has nothing there any more")
+        self.same(admin, "member 0 write 64 0x22", 0, "the other host has it as before")
+        self.same(user, "member 0 slice 0", 0, "the first device is still there")
+        self.same(user, "member 0 write 64 0x33", 0, "for the user, too")
+        self.same(user, "admin", errno.ENXIO, "who sees one copy of all lines does not administer")
+        self.same(rival, "destroy pay", 0, "the partition is destroyed")
+        self.until(user, "member 0 revoked", 1, 1, "the host follows the table by the copy that is left")
+        self.same(user, "member 0 quit", 0, "its member ends")
+        self.same(admin, "member 0 quit", 0, "and the other host's")
+        self.until(rival, "held", 1, 0b010, "held by who could still write a line back")
+        time.sleep(2)
+        self.until(rival, "held", 1, 0b010, "for as long as it takes")
+        self.until(user, "release", 0, 0, "it gives the pool up")
+        self.until(rival, "host 1", 1, GONE, "without saying that it left")
+        self.until(rival, "held", 1, 0b010, "so it is held on")
+        self.same(user, "claim 0 1", 0, "until the host claims anew")
+        self.until(rival, "partition pay", 1, 0, "which is the proof")
+
+        self.same(rival, "gone 0", 0, "the administrator loses the first device")
+        self.expect(rival.ask("info")[2] == 0, "and is none any more")
+        self.same(rival, f"create x 1 {WC}", errno.EAGAIN, "it creates nothing")
+        self.same(admin, "admin", 0, "another host takes over")
+        self.same(admin, f"create pay 4 {WC}", 0, "and creates")
+        self.until(rival, "partition pay", 2, 1, "which the former one sees by the copy that is left")
+        self.same(rival, "release", 0, "it gives the pool up")
+        self.until(admin, "host 2", 1, LEFT, "and has left, since it held nothing")
+        self.same(rival, "claim 0 2", 0, "with all devices it comes back")
+        self.same(rival, "admin", 0, "and administers")
+        self.until(user, "partition pay", 2, 1, "all have the partition")
 
     # Killed in the middle of its decisions: the others have one table or the other, and go on.
     def killed_administrator(self) -> None:

@@ -150,6 +150,8 @@ class Guest:
              f"memory-backend-file,id=pool,size={POOL_MIB}M,mem-path={self.pool},share=on",
              "-numa", f"node,nodeid=0,memdev=low,cpus=0-{self.cpus - 1}", "-numa", "node,nodeid=1,memdev=pool",
              "-kernel", str(image), "-initrd", str(self.ramdisk), "-display", "none", "-serial", f"file:{log}", *second,
+             # A port with a driver, which the tests of removal unbind.
+             "-device", "pcie-root-port,id=root1,bus=pcie.0,addr=0x10,chassis=1",
              "-monitor", "none", "-nic", "none", "-no-reboot", "-append",
              # no_timer_check: on a busy machine no tick may come while 6.1 looks for one, and it panics.
              f"console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off no_timer_check memmap={POOL_MIB}M${POOL_START:#x}"],

@@ -48,6 +48,7 @@ struct kvpool_info {
 	__u64 free_units;
 	__u64 line_reads; /* lines the driver acquired since the claim */
 	__u64 line_writes;
+	__u64 gone_devices; /* bit per device */
 };
 
 struct kvpool_range {
@@ -126,6 +127,68 @@ struct kvpool_partition_destroy {
 	__u32 pad;
 };
 
+/* Why a partition was not changed. */
+#define KVPOOL_CHANGE_DONE 0
+#define KVPOOL_CHANGE_NO_PARTITION 1 /* ENOENT */
+#define KVPOOL_CHANGE_DRAINS 2 /* ESTALE: the whole partition is on its way out */
+#define KVPOOL_CHANGE_BAD_BYTES 3 /* EINVAL: nothing, or no multiple of the unit */
+#define KVPOOL_CHANGE_NO_ROOM 4 /* ENOSPC: too few units, slices or ids are free */
+#define KVPOOL_CHANGE_HELD 5 /* ENOSPC: units are free but for hosts that are not proven out */
+#define KVPOOL_CHANGE_NO_SLICE 6 /* ENOENT: no slice of this partition has that id */
+#define KVPOOL_CHANGE_FIRST_SLICE 7 /* EBUSY: the drivers' lines lie in it */
+#define KVPOOL_CHANGE_NOTHING_LEFT 8 /* EBUSY: destroy it instead */
+#define KVPOOL_CHANGE_NOT_WHOLE 9 /* EINVAL: no whole slices are together so many bytes */
+
+/* More slices for a partition, of units that were scrubbed; hosts attach them as they see them. */
+struct kvpool_partition_grow {
+	__u64 flags;
+	__u64 bytes; /* to be added, multiple of the unit */
+	__u64 slice_bytes; /* as in kvpool_partition_create */
+	__aligned_u64 name;
+	__u32 name_len;
+	__u32 ret_reason; /* KVPOOL_CHANGE_* */
+	__u32 ret_first_slice; /* id; the new ones have the highest */
+	__u32 ret_slice_count;
+};
+
+#define KVPOOL_SHRINK_F_FORCE 1 /* kill what can still reach the slices */
+#define KVPOOL_SHRINK_SLICES_MAX 4096
+
+/*
+ * Begins the end of slices, whole ones, while the partition stays. Whoever keeps something in
+ * them moves it away before.
+ */
+struct kvpool_partition_shrink {
+	__u64 flags;
+	__aligned_u64 name;
+	__aligned_u64 slices; /* array of __u32, ids */
+	__u32 name_len;
+	__u32 slice_count; /* 0: the newest, so many that they are together `bytes` */
+	__u64 bytes; /* 0 where slices are named */
+	__u64 ret_bytes; /* that drain now; NOT_WHOLE: the least above that would be whole */
+	__u32 ret_reason; /* KVPOOL_CHANGE_* */
+	__u32 pad;
+};
+
+#define KVPOOL_SLICE_QUIET_F_CONFIRMED 1 /* required: no device reaches the slice for this member */
+
+/* Of a slice that drains on this host; the host's own word, never the member's. */
+struct kvpool_slice_quiet {
+	__u64 flags;
+	__u64 incarnation; /* of the member */
+	__u32 slice;
+	__u32 pad;
+};
+
+/* A PCI function without which the device does not answer; several may be named. */
+struct kvpool_device_watch {
+	__u64 flags;
+	__u32 device;
+	__u32 domain;
+	__u32 bus;
+	__u32 devfn; /* slot << 3 | function */
+};
+
 #define KVPOOL_LIST_DEVICES 1
 #define KVPOOL_LIST_HOSTS 2
 #define KVPOOL_LIST_PARTITIONS 3
@@ -148,7 +211,7 @@ struct kvpool_item_device {
 	__u64 start;
 	__u64 bytes;
 	__u32 device;
-	__u32 pad;
+	__u32 gone; /* from this host, until it claims anew */
 	__u64 data_offset;
 };
 
@@ -179,8 +242,10 @@ struct kvpool_item_partition {
 	__u32 descriptors; /* joined and not yet released */
 	__u32 attached;
 	__u32 poisoned; /* pages reported on this host */
-	__u32 pad;
+	__u32 gone; /* with its devices: nothing of it is served here any more */
 };
+
+#define KVPOOL_SLICE_GONE 3 /* in no table: its device is gone from this host */
 
 struct kvpool_item_slice {
 	__u32 id;
@@ -282,6 +347,13 @@ struct kvpool_quiet {
 #define KVPOOL_REVOKE _IOW(KVPOOL_IOC_MAGIC, 0x08, struct kvpool_revoke) /* C A */
 #define KVPOOL_POISON _IOW(KVPOOL_IOC_MAGIC, 0x09, struct kvpool_poison) /* C A */
 
+#define KVPOOL_PARTITION_GROW \
+	_IOWR(KVPOOL_IOC_MAGIC, 0x0a, struct kvpool_partition_grow) /* C A */
+#define KVPOOL_PARTITION_SHRINK \
+	_IOWR(KVPOOL_IOC_MAGIC, 0x0b, struct kvpool_partition_shrink) /* C A */
+#define KVPOOL_SLICE_QUIET _IOW(KVPOOL_IOC_MAGIC, 0x0c, struct kvpool_slice_quiet) /* C A */
+#define KVPOOL_DEVICE_WATCH _IOW(KVPOOL_IOC_MAGIC, 0x0d, struct kvpool_device_watch) /* C A */
+
 #define KVPOOL_JOIN _IOWR(KVPOOL_IOC_MAGIC, 0x10, struct kvpool_join) /* P */
 #define KVPOOL_RENEW _IOWR(KVPOOL_IOC_MAGIC, 0x11, struct kvpool_renew) /* P M */
 #define KVPOOL_POPULATE _IOWR(KVPOOL_IOC_MAGIC, 0x12, struct kvpool_populate) /* P M */
@@ -292,12 +364,53 @@ struct kvpool_quiet {
 #define KVPOOL_MAP_ID_SHIFT 40
 #define KVPOOL_MAP_STATE 0ull
 
+/*
+ * Events: read() on a node gives whole records from the time of open() on, poll() says when there
+ * are any. A descriptor keeps 64; then the oldest goes, and the next one that is read says how many
+ * went. The control node hears of everything, a partition's node of what has its id, or of its
+ * members, and of what has none.
+ */
+#define KVPOOL_EVENT_MEMBER_REVOKED 1 /* value: incarnation; its mappings go now */
+#define KVPOOL_EVENT_MEMBER_FENCED 2 /* they are gone */
+#define KVPOOL_EVENT_MEMBER_DEAD 3 /* never has another incarnation */
+#define KVPOOL_EVENT_MEMBER_QUIET 4 /* nothing reaches for it any more */
+#define KVPOOL_EVENT_SLICE_READY 5 /* this host has attached it: mmap it */
+#define KVPOOL_EVENT_SLICE_DRAINS 6 /* its mappings are gone */
+#define KVPOOL_EVENT_SLICE_HELD 7 /* on the administrator's host; value: bit per host below 64 */
+#define KVPOOL_EVENT_SLICE_FREE 8 /* it left the table: its units are another's soon */
+#define KVPOOL_EVENT_POISON 9 /* device_offset, bytes: the page */
+#define KVPOOL_EVENT_TABLE 10 /* value: generation of the table in force */
+#define KVPOOL_EVENT_ADMINISTRATOR 11 /* value: epoch; host: who administers */
+#define KVPOOL_EVENT_HOST_GONE 12 /* this host has fenced itself; value: incarnation */
+#define KVPOOL_EVENT_DEVICE_GONE 13 /* the slices on it are lost on this host */
+
+struct kvpool_event {
+	__u32 kind; /* KVPOOL_EVENT_*; skip what you do not know */
+	__u32 lost; /* events of this descriptor between the one read before and this one */
+	__u64 time_ns; /* CLOCK_BOOTTIME */
+	__u64 sequence; /* the same on all descriptors of this host, without gaps on the control node */
+	__u32 partition; /* id; 0: none */
+	__u32 slice; /* id; 0: none */
+	__u32 device;
+	__u32 host;
+	__u64 value;
+	__u64 device_offset;
+	__u64 bytes;
+};
+
 /* The STATE page of a member: one page, read-only. The driver writes it with release order. */
 struct kvpool_state_page {
 	__u64 incarnation;
 	__u64 deadline_ns; /* CLOCK_BOOTTIME */
 	__u64 revoked; /* set before the mappings go; nothing read after that means anything */
 	__u64 cpu_fenced; /* the last incarnation whose mappings are gone */
+	/*
+	 * Slices that were taken away from this member, or went with their device, while it lives
+	 * on. Grows before the mappings
+	 * go, never falls: what was read or stored since it was looked at last may have been a
+	 * private page, if JOIN asked for one.
+	 */
+	__u64 lost;
 };
 
 #endif

@@ -73,7 +73,8 @@ struct kvpool_label {
 #define KVPOOL_HOST_NEVER 1 /* labelled, no host has used the area in this life */
 #define KVPOOL_HOST_UP 2
 #define KVPOOL_HOST_LEFT 3 /* all mappings are gone, caches written back, use lines empty */
-#define KVPOOL_HOST_GONE 4 /* fenced itself: a second writer, or the medium failed */
+/* Fenced itself: a second writer, or the medium failed; or left with units it is not out of. */
+#define KVPOOL_HOST_GONE 4
 
 /* writer: the host of the area */
 struct kvpool_host_line {
@@ -187,6 +188,8 @@ struct kvpool_partition_record {
 #define KVPOOL_SLICE_ACTIVE 1
 #define KVPOOL_SLICE_DRAINING 2
 
+#define KVPOOL_SLICE_F_FORCE 1 /* hosts kill what can still reach it */
+
 /* writer: the host of the area; no CRC: the table's line has one over all of them */
 struct kvpool_slice_record {
 	__le32 id; /* never used again in this life */
@@ -195,7 +198,8 @@ struct kvpool_slice_record {
 	__le32 unit_count;
 	__le16 device;
 	__u8 state;
-	__u8 reserved[5];
+	__u8 flags;
+	__u8 reserved[4];
 	__le64 reserved2;
 };
 
