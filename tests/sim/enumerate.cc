@@ -21,7 +21,7 @@ namespace {
 
 constexpr u64 kTextMax = 400;
 constexpr u64 kRunsOfAChild = 1'000;   // abandoned stacks leak what they held
-constexpr unsigned kSecondsMax = 60;  // of one run, by the wall
+constexpr unsigned kSecondsMax = 60;  // of one run, processor time
 
 // What the child tells, all of one script and seed.
 struct Progress {
@@ -48,7 +48,7 @@ RunOptions run_options(const Turn &turn) {
 }
 
 bool one_run(Sim &sim, Progress &progress, const Turn &turn) {
-  alarm(kSecondsMax);
+  bound_processor_time(kSecondsMax);
   RunOptions run = run_options(turn);
   run.crash_at = progress.at;
   run.crash_way = progress.way;
@@ -70,7 +70,7 @@ void run_turn(Progress &progress, const Turn &turn) {
   set_rack(&sim);
   const u64 first_at = progress.at, first_way = progress.way;
   progress.probing = true;
-  alarm(kSecondsMax);
+  bound_processor_time(kSecondsMax);
   sim.reset(run_options(turn));
   const PlayReport probe = play(sim, scripts()[turn.script - 1], true);
   if (sim.failed()) {
@@ -98,7 +98,7 @@ void run_turn(Progress &progress, const Turn &turn) {
     if (progress.violations && turn.options.stop_at_first) break;
   }
   progress.done = true;
-  alarm(0);
+  bound_processor_time(0);
 }
 
 std::string enumerate_line(const Turn &turn, u64 at, u64 way) {

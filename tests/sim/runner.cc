@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ namespace kvpool::sim {
 namespace {
 
 constexpr u64 kChunk = 250;            // seeds a child; abandoned stacks leak what they held
-constexpr unsigned kSecondsMax = 60;   // of one seed, by the wall
+constexpr unsigned kSecondsMax = 60;   // of one seed, processor time
 constexpr u64 kFailuresKept = 32;
 constexpr u64 kTextMax = 400;
 constexpr double kShrinkSeconds = 20;
@@ -121,7 +122,7 @@ void run_child(Shared &shared, const Plan &plan, const std::vector<Job> &jobs, u
   for (u64 i = first; i < last; ++i) {
     const Job &job = jobs[i];
     shared.current = i;
-    alarm(kSecondsMax);
+    bound_processor_time(kSecondsMax);
     RunOptions options = plan.base;
     options.seed = job.seed;
     if (options.script) interleave(options, job.seed);
@@ -136,13 +137,13 @@ void run_child(Shared &shared, const Plan &plan, const std::vector<Job> &jobs, u
     shared.done = i + 1;
     if (plan.stop_after && shared.violations >= plan.stop_after) break;
   }
-  alarm(0);
+  bound_processor_time(0);
 }
 
 std::string death_text(int status) {
   if (WIFEXITED(status)) return "ended with exit code " + std::to_string(WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
-  if (signal == SIGALRM) return "did not end: no verb for a minute";
+  if (signal == SIGPROF) return "did not end: no verb for a minute";
   return std::string("died of signal ") + strsignal(signal);
 }
 
@@ -221,6 +222,11 @@ void fill_counts(RunReport &report, const Shared &shared, const Plan &plan) {
 
 }  // namespace
 
+void bound_processor_time(unsigned seconds) {
+  const itimerval bound{{0, 0}, {static_cast<time_t>(seconds), 0}};
+  setitimer(ITIMER_PROF, &bound, nullptr);
+}
+
 void request_stop() {
   g_stop = true;
 }
@@ -253,7 +259,7 @@ std::string run_once(const Scenario &scenario, const RunOptions &options) {
   Shared *shared = map_shared();
   const pid_t child = start_child(true, [&] {
     MarkRegistry::set_counts(shared->marks);
-    alarm(kSecondsMax);
+    bound_processor_time(kSecondsMax);
     Sim sim;
     set_rack(&sim);
     sim.reset(options);

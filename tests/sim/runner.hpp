@@ -37,6 +37,10 @@ struct RunReport {
   std::vector<std::pair<std::string, u64>> marks;  // with how often each was hit
 };
 
+// SIGPROF after so many seconds of this process's own processor time; 0: not any more. Not by the
+// wall: on a busy machine, or stopped, a run takes any time and is none the worse.
+void bound_processor_time(unsigned seconds);
+
 struct Plan {
   u64 first_seed = 1;
   u64 seeds = 1000;

@@ -558,7 +558,7 @@ void World::crash_thread(u32 thread) {
   Thread &t = threads_[thread];
   leave_core(thread);
   for (const LineRef &ref : t.flushes) {
-    if (rng_.chance(500)) drop(t.host, thread, ref);
+    if (rng_.chance(500)) drop(t.host, ~u32{0}, ref);  // no fence of this thread is to come
   }
   t.flushes.clear();
   t.dead = true;
