@@ -4,6 +4,7 @@
 // process meanwhile (tests/qemu revokes it), no read may give other words. Serves the store itself.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -22,8 +23,7 @@ namespace kvpool::tools {
 
 namespace {
 
-constexpr std::size_t kWords = 16384;  // of a block: 128 KiB
-constexpr std::uint32_t kKeys = 48;
+constexpr std::uint64_t kKeysMost = 48, kAllBytes = 96u << 20;
 constexpr int kThreads = 3;
 
 std::uint64_t mixed(std::uint64_t z) {
@@ -44,23 +44,25 @@ bool comes_later(int result) {
 
 class Thread {
 public:
-  Thread(kvpool_ns *ns, Counts &counts, std::uint64_t seed)
-      : ns_(ns), counts_(counts), state_(seed), block_(kWords) {}
+  Thread(kvpool_ns *ns, Counts &counts, std::uint64_t seed, std::uint64_t block_bytes)
+      : ns_(ns), counts_(counts), state_(seed), block_(block_bytes / sizeof(std::uint64_t)),
+        keys_(std::clamp<std::uint64_t>(kAllBytes / block_bytes, 1, kKeysMost)) {}
 
   void step() {
-    const auto number = static_cast<std::uint32_t>(random() % kKeys);
+    const auto number = static_cast<std::uint32_t>(random() % keys_);
     kvpool_key key = {};
     kvpool_key_wrap(ns_, &number, sizeof number, &key);
-    const std::uint64_t what = random() % 8;
+    const std::uint64_t what = random() % 32;
     if (what == 0) return remove(key);
     if (what < 3) return put(key, number);
-    get(key, number);
+    // What is missing is stored again, so that most reads find something.
+    if (get(key, number) == 0) put(key, number);
   }
 
 private:
   std::uint64_t random() { return mixed(state_ += 0x9E3779B97F4A7C15ull); }
   void *bytes() { return block_.data(); }
-  static constexpr std::uint64_t kBytes = kWords * sizeof(std::uint64_t);
+  std::uint64_t byte_count() const { return block_.size() * sizeof(std::uint64_t); }
 
   void count(int result) {
     if (comes_later(result)) {
@@ -74,25 +76,30 @@ private:
   void put(const kvpool_key &key, std::uint32_t number) {
     block_[0] = number;
     block_[1] = random();
-    for (std::size_t i = 2; i < kWords; ++i) block_[i] = mixed(block_[1] + number + i);
-    const int result = kvpool_put(ns_, &key, bytes(), kBytes, deadline_in(2));
+    for (std::size_t i = 2; i < block_.size(); ++i) block_[i] = word(number, i);
+    const int result = kvpool_put(ns_, &key, bytes(), byte_count(), deadline_in(2));
     if (result < 0) return count(result);
     ++counts_.puts;
   }
 
-  void get(const kvpool_key &key, std::uint32_t number) {
-    std::memset(bytes(), 0xee, kBytes);
-    const int result = kvpool_get(ns_, &key, bytes(), kBytes, deadline_in(2));
-    if (result < 0) return count(result);
-    if (result == 0) {
-      ++counts_.misses;
-      return;
-    }
+  // The same for a whole line of 64 bytes.
+  std::uint64_t word(std::uint32_t number, std::size_t i) {
+    if (i % 8 == 0 || i == 2) line_ = mixed(block_[1] + number + i / 8);
+    return line_;
+  }
+
+  int get(const kvpool_key &key, std::uint32_t number) {
+    std::memset(bytes(), 0xee, byte_count());
+    const int result = kvpool_get(ns_, &key, bytes(), byte_count(), deadline_in(2));
+    if (result < 0) count(result);
+    if (result == 0) ++counts_.misses;
+    if (result <= 0) return result;
     bool right = block_[0] == number;
-    for (std::size_t i = 2; i < kWords; ++i) {
-      right = right && block_[i] == mixed(block_[1] + number + i);
+    for (std::size_t i = 2; i < block_.size(); ++i) {
+      right = right && block_[i] == word(number, i);
     }
     ++(right ? counts_.hits : counts_.wrong);
+    return result;
   }
 
   void remove(const kvpool_key &key) {
@@ -104,7 +111,9 @@ private:
   kvpool_ns *ns_;
   Counts &counts_;
   std::uint64_t state_;
+  std::uint64_t line_ = 0;
   std::vector<std::uint64_t> block_;
+  const std::uint64_t keys_;
 };
 
 kvpool_ns *unproven_namespace(kvpool_ctx *ctx, const std::string &address) {
@@ -133,7 +142,8 @@ int storm(const Args &args) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
-      Thread thread(ns.get(), counts, args.number("--seed", 1) * kThreads + i);
+      Thread thread(ns.get(), counts, args.number("--seed", 1) * kThreads + i,
+                    args.number("--block-bytes", 128u << 10));
       while (!over.load()) thread.step();
     });
   }

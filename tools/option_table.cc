@@ -330,6 +330,8 @@ constexpr OptionSpec kDebug[] = {
     {"ADDRESS", Kind::kText, "ADDRESS", "", "Store, or file for parse."},
     {"--seed", Kind::kCount, "N", "1", "Which block and byte to corrupt; which rank holds."},
     {"--seconds", Kind::kReal, "SECONDS", "10", "How long a storm lasts."},
+    {"--block-bytes", Kind::kBytes, "BYTES", "128KiB", "Payload of a block in a storm.", "", 0, 64,
+     64u << 20},
     kJson,
 };
 

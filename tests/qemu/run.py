@@ -23,7 +23,7 @@ import rig
 
 HERE = Path(__file__).resolve().parent
 # name, processors, arguments of the program, seconds until it is given up (software emulation on a busy machine)
-GUESTS = [("single", 1, "single", 600), ("store", 1, "store", 900)]
+GUESTS = [("single", 1, "single", 600), ("store", 2, "store", 900)]
 RACK_KERNEL = "6.12"  # three guests on one pool; one kernel in every run, the others by --rack
 
 
