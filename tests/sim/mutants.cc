@@ -116,6 +116,8 @@ constexpr MutantInfo kMutants[] = {
      "a reported pin names its publication", "handover"},
     {pool::Mutant::kPinOutlivesHolder, "pin-outlives-holder", "11",
      "pins die with their holder's group", "member-faults,all-faults"},
+    {pool::Mutant::kFormersForgotten, "formers-forgotten", "8",
+     "how far versions of owners before went is handed on", "rivals@30017168"},
     {pool::Mutant::kGraceBeforePins, "grace-before-pins", "8",
      "graces wait until pins are reported", "handover"},
     {pool::Mutant::kDoubtDoneTwice, "doubt-done-twice", "12",

@@ -143,6 +143,39 @@ Test(pool_handover, doubt_under_a_clear_that_never_counted_is_not_confirmed, .ti
   cr_expect_eq(look(other, ns, 2).presence, pool::Presence::kHit);
 }
 
+// Guards: what an outbid owner published after its successor's scan had passed was lost when its
+// member reported to nobody before the owner after that one, who knew nothing of the first.
+Test(pool_handover, what_an_outbid_owner_answered_counts_two_owners_later, .timeout = 30) {
+  TestStore store(lease_of(6000));
+  auto owner = std::make_unique<ServingOwner>(store, 1);
+  LiveMember writer(store, 2), other(store, 3);
+  const pool::NsRef ns = open_ns(writer);
+  cr_assert_eq(put_block(writer, ns, 1), 0);
+  wait_ms(30);
+  writer.freeze(true);
+  wait_ms(20);
+  const auto view = other->claims().read();
+  const PoolOffset area = store.geometry().area_at(view.active_slot, view.active.area);
+  std::vector<Line> before;
+  for (u64 n = 0; n < (*owner)->index().count(); ++n) {
+    before.push_back(line_at(store, store.geometry().entry_line(area, n)));
+  }
+  cr_assert_eq(put_block(writer, ns, 2), 0);
+  cr_assert_gt(writer->blocks_in_doubt(), 0u);
+  owner->stop();
+  for (u64 n = 0; n < before.size(); ++n) {  // as the scan finds it
+    store.memory().publish_line(store.geometry().entry_line(area, n), before[n]);
+  }
+  auto next = std::make_unique<ServingOwner>(store, 4);
+  cr_assert_neq(look(other, ns, 2).presence, pool::Presence::kHit);
+  next->stop();
+  ServingOwner last(store, 5);
+  writer.freeze(false);
+  cr_assert(within_ms(3000, [&] { return writer->blocks_in_doubt() == 0; }));
+  cr_expect_eq(look(other, ns, 2).presence, pool::Presence::kHit, "its writer was told OK");
+  cr_expect_eq(look(other, ns, 1).presence, pool::Presence::kHit);
+}
+
 // Guards: a clear that named the epoch of such a line was taken for done, and nothing was cleared.
 Test(pool_handover, clear_ahead_of_the_owner_clears, .timeout = 30) {
   TestStore store(lease_of(2000));

@@ -213,6 +213,18 @@ struct alignas(64) NamespaceLine {
   u32 crc;
 };
 
+// Line 0 of the table, which no namespace has, says how far versions went (proto 8): clear_version
+// is the highest that this owner had given when it last emptied a line, or one before it; the first
+// bytes hold the highest known of each owner before, the last one first. 0: none is known.
+inline constexpr u32 kFormersKept = 3;
+static_assert(kFormersKept * sizeof(u64) == offsetof(NamespaceLine, clear_version));
+inline void read_formers(const NamespaceLine &line, u64 *ret_versions) {
+  std::memcpy(ret_versions, &line, kFormersKept * sizeof(u64));
+}
+inline void write_formers(NamespaceLine &line, const u64 *versions) {
+  std::memcpy(static_cast<void *>(&line), versions, kFormersKept * sizeof(u64));
+}
+
 // One aligned word an extent, so that it never tears (proto 8):
 // holder 8 | tag 16 | size class 6 | flags 6 | namespace 12 | crc 16, from the low end.
 inline constexpr u32 kMapRecordsPerLine = 8;

@@ -51,6 +51,7 @@ enum class Mutant : u16 {
   kReportForgetsPins,         // proto 11: pins are reported to a new owner
   kPinReportedByKey,          // proto 11: a reported pin names its publication, not just the key
   kPinOutlivesHolder,         // proto 11: pins die with their holder's group
+  kFormersForgotten,          // proto 8: versions known of owners before are handed on
   kGraceBeforePins,           // proto 8: graces wait until pins are reported
   kDoubtDoneTwice,            // proto 12: a doubt that took effect does not take effect again
   kForeignExtentKept,         // proto 8: what the map gives to another leaves the hand

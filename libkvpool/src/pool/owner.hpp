@@ -276,6 +276,7 @@ private:
   bool overtaken(const media::PublishBody &body) const;
   bool of_unknown_clear(const media::PublishBody &body) const;
   void take_back(u32 number);
+  void note_formers();
   bool report_extent(u32 slot, const media::ReportExtentBody &body);
   void report_end(u32 slot);
   void take_return(u32 slot, const media::ReturnBody &body);
@@ -398,6 +399,7 @@ private:
   std::vector<PoolOffset> ahead_lines_;    // of the next wave, flushed with the drain of this one
   std::vector<Response> responses_;
   u64 base_version_ = 0;     // highest known of the owner before, or its epoch and number 0
+  u64 formers_[media::kFormersKept]{};  // and of those before that one
   u64 emptied_version_ = 0;  // of this owner, noted on the medium before a line was emptied
   bool answered_ = false;                  // something was, since the last finish_batch()
   std::vector<Returned> returns_;  // map words after the entry lines

@@ -154,12 +154,16 @@ bool Owner<Env>::decided_before(const media::PublishBody &body, const SpaceMap::
 // A publication that an owner answered with OK, and that is nowhere: either removed or evicted
 // since, then it must not come back; or decided after this owner's scan had passed, by one that did
 // not know yet. The highest number known of that owner tells them apart: seen in the scan, or noted
-// before a line was emptied. Of owners before that one nothing is known: they stay away.
+// before a line was emptied. Of a few owners before that one those who took over from them knew it
+// and noted it; of others nothing is known: their doubts stay away.
 template <PoolEnv Env>
 bool Owner<Env>::overtaken(const media::PublishBody &body) const {
   u64 version;
   std::memcpy(&version, body.touch, sizeof version);
-  return version >> 40 == base_version_ >> 40 && version > base_version_;
+  const auto beyond = [version](u64 known) {
+    return known != 0 && version >> 40 == known >> 40 && version > known;
+  };
+  return beyond(base_version_) || std::any_of(formers_, std::end(formers_), beyond);
 }
 
 // A publication under an epoch that this owner has not come to: its predecessor, outbid already,

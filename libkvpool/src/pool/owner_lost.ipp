@@ -155,6 +155,8 @@ int Owner<Env>::move_area() {
 template <PoolEnv Env>
 void Owner<Env>::write_mirror(u32 former) {
   forget_resize();
+  std::copy_backward(formers_, std::end(formers_) - 1, std::end(formers_));
+  formers_[0] = base_version_;
   base_version_ = media::make_version(former, version_number_);
   version_number_ = emptied_version_ = 0;
   pins_.clear();

@@ -128,7 +128,8 @@ void Owner<Env>::scan_namespaces(PoolOffset base, u32 base_epoch) {
       pen_.fill_ns(id, ns_[id]);
     }
   }
-  // Line 0 is no namespace's: see note_before_emptying().
+  // Line 0 is no namespace's: see note_before_emptying() and note_formers().
+  media::read_formers(ns_[0], formers_);
   if (ns_[0].clear_version >> 40 == base_epoch) {
     base_version_ = std::max(base_version_, ns_[0].clear_version);
   }

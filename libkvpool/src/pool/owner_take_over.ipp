@@ -53,6 +53,7 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
     err = scan(view, 0);
   }
   if (err) return err;
+  note_formers();
   if (!env_.mutant(Mutant::kActivateBeforeDrain)) pen_.drain_strict();
   if (!area_reads_back()) return -EIO;
 
@@ -120,6 +121,16 @@ int Owner<Env>::look_before_claim(const ClaimView &view, u64 index_groups) {
   index_.prepare(index_groups != 0 ? index_groups : base.index_groups,
                  [this] { renew_while_scanning(); });
   return 0;
+}
+
+// For owners to come: a member may report to one of them what an owner long before answered.
+template <PoolEnv Env>
+void Owner<Env>::note_formers() {
+  if (env_.mutant(Mutant::kFormersForgotten)) return;
+  u64 versions[media::kFormersKept] = {base_version_};
+  std::copy(formers_, std::end(formers_) - 1, versions + 1);
+  media::write_formers(ns_[0], versions);
+  pen_.fill_ns(0, ns_[0]);
 }
 
 // What was filled can be read, so that nobody is sent to an area on a device that went meanwhile.
