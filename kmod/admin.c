@@ -142,19 +142,16 @@ static int take(struct kvpool *pool, void *arg)
 	return 0;
 }
 
-/* Scrubs of another administrator cannot be known to be clean here, so nothing is. */
 int kvpool_admin_take(struct kvpool *pool, u64 *ret_epoch)
 {
-	bool was = pool->admin_epoch;
-	int err;
+	return control_lost(pool) ? -ENXIO : kvpool_call(pool, take, ret_epoch);
+}
 
-	if (control_lost(pool))
-		return -ENXIO;
-	err = kvpool_call(pool, take, ret_epoch);
-
-	if (!err && !was)
-		memset(pool->clean, 0, (kvpool_unit_count(&pool->geo) + 7) / 8);
-	return err;
+/* What another administrator scrubbed, or gave away, is not known to be clean here. */
+static void bind_clean(struct kvpool *pool)
+{
+	kvpool_bits_bind(pool->clean, (kvpool_unit_count(&pool->geo) + 7) / 8, &pool->clean_epoch,
+			 pool->admin_epoch);
 }
 
 static void read_host(struct kvpool *pool, u32 host, struct kvpool_host_view *view)
@@ -315,6 +312,7 @@ static int plan_creation(struct kvpool *pool, void *arg)
 
 	if (err)
 		return err;
+	bind_clean(pool);
 	bar_gone(pool, creation);
 	do {
 		err = try_units(pool, creation);
@@ -353,6 +351,7 @@ static int commit_creation(struct kvpool *pool, void *arg)
 	err = still_admin(pool);
 	if (err)
 		return err;
+	bind_clean(pool);
 	for (unit = 0; unit < units; unit++) {
 		if (!kvpool_bit(creation->planned, unit))
 			kvpool_bit_set(creation->barred, unit);
@@ -681,6 +680,7 @@ void kvpool_scrub_work(struct work_struct *work)
 			break;
 		mutex_lock(&kvpool_lock);
 		kvpool_table_units(pool->table, &pool->geo, taken);
+		bind_clean(pool);
 		mutex_unlock(&kvpool_lock);
 		device = unit / pool->geo.units_per_device;
 		first = kvpool_first_data_unit(&pool->geo, device);
