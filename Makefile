@@ -48,12 +48,12 @@ kmod: ## build the driver for each kernel, its headers unpacked into ~/.cache/kv
 	@scripts/deps.sh kmod
 	@scripts/kmod.sh $(BUILD)
 
-test-qemu: kmod ## boot guests of each kernel and test the driver in them
+test-qemu: build kmod ## boot guests of each kernel and test the driver in them
 	@scripts/deps.sh qemu
 	@scripts/kernels.sh guests
 	@KVPOOL_BUILD_DIR=$(abspath $(BUILD)) tests/qemu/run.py
 
-test-rack: kmod ## three guests on one pool: stopped, killed and started again
+test-rack: build kmod ## three guests on one pool: stopped, killed and started again
 	@scripts/deps.sh qemu
 	@scripts/kernels.sh guests
 	@KVPOOL_BUILD_DIR=$(abspath $(BUILD)) tests/qemu/run.py --only none --rack $(or $(KERNEL),6.12)

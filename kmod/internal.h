@@ -313,7 +313,7 @@ bool kvpool_slice_is_reached(const struct kvpool_slice *slice);
 int kvpool_member_forget_slice(u64 incarnation, u32 slice);
 bool kvpool_member_is_current(const struct kvpool_member *member);
 int kvpool_member_add_mm(struct kvpool_member *member, struct mm_struct *mm);
-struct kvpool_state *kvpool_member_state(struct kvpool_member *member);
+struct kvpool_state_page *kvpool_member_state(struct kvpool_member *member);
 int kvpool_members_init(void);
 void kvpool_members_exit(void);
 

@@ -28,7 +28,7 @@ static struct delayed_work scan_work;
 /* A second after a process is gone its descriptors are, too, and with them its GPU contexts. */
 #define REACHER_GRACE_NS NSEC_PER_SEC
 
-struct kvpool_state *kvpool_member_state(struct kvpool_member *member)
+struct kvpool_state_page *kvpool_member_state(struct kvpool_member *member)
 {
 	return page_address(member->state);
 }
@@ -70,7 +70,7 @@ void kvpool_member_put(struct kvpool_member *member)
  */
 void kvpool_member_revoke(struct kvpool_member *member, bool dead)
 {
-	struct kvpool_state *state = kvpool_member_state(member);
+	struct kvpool_state_page *state = kvpool_member_state(member);
 	bool was = member->revoked;
 	struct kvpool_open *open;
 
@@ -256,7 +256,7 @@ void kvpool_members_lose(struct kvpool_part *part, struct kvpool_slice *slice, b
 {
 	loff_t at = (loff_t)slice->id << KVPOOL_MAP_ID_SHIFT;
 	struct kvpool_member *member;
-	struct kvpool_state *state;
+	struct kvpool_state_page *state;
 	struct kvpool_open *open;
 
 	lockdep_assert_held(&kvpool_lock);
@@ -509,7 +509,7 @@ static void discard_member(struct kvpool_member *member)
 /* A new incarnation: mappings are gone, then it changes, then `revoked` goes. */
 static void begin_incarnation(struct kvpool_member *member, u64 lease_ns, struct kvpool_join *args)
 {
-	struct kvpool_state *state = kvpool_member_state(member);
+	struct kvpool_state_page *state = kvpool_member_state(member);
 	u64 incarnation = get_random_u64() | 1;
 	struct kvpool_open *open;
 

@@ -37,7 +37,8 @@ std::string store_address(const Args &args, std::string_view option) {
   const char *environment = std::getenv("KVPOOL");
   if (environment != nullptr && *environment != '\0') return environment;
   fail(kExitUsage, {}, "no store is named: give an address or set $KVPOOL",
-       "an address is mem:NAME, file:PATH[,PATH...] or dax:/dev/daxX.Y; see kvpool-address(7)");
+       "an address is mem:NAME, file:PATH[,PATH...], dax:/dev/daxX.Y or dev:NAME; see "
+       "kvpool-address(7)");
 }
 
 namespace {

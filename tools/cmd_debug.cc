@@ -252,6 +252,7 @@ int cmd_debug(const Args &args) {
     Holder(args.text("ADDRESS"), static_cast<std::uint32_t>(args.number("--seed", 0))).run();
     return kExitFine;
   }
+  if (action == "storm") return storm(args);
   return action == "corrupt" ? corrupt(args) : parse(args);
 }
 

@@ -16,6 +16,7 @@
 
 #include "backend/dax.hpp"
 #include "commands.hpp"
+#include "doctor.hpp"
 #include "say.hpp"
 #include "stat_report.hpp"
 #include "store_view.hpp"
@@ -23,24 +24,6 @@
 namespace kvpool::tools {
 
 namespace {
-
-// Checks in the order they are shown. ok: fine; note: works, could be better; wrong: must be fixed.
-class Findings {
-public:
-  void add(std::string name, std::string state, std::string value, std::string hint = {}) {
-    if (state == "wrong") any_wrong_ = true;
-    list_.push_back({{"name", std::move(name)},
-                     {"state", std::move(state)},
-                     {"value", std::move(value)},
-                     {"hint", std::move(hint)}});
-  }
-  const Json &list() const { return list_; }
-  bool any_wrong() const { return any_wrong_; }
-
-private:
-  Json list_ = Json::array();
-  bool any_wrong_ = false;
-};
 
 std::string first_line(const std::string &path) {
   std::ifstream file(path);
@@ -111,8 +94,6 @@ void look_at_devices(Findings &findings) {
                      ? "it serves as RAM: daxctl reconfigure-device --mode=devdax"
                      : "you may not open it, or no driver is bound");
   }
-  if (access("/dev/kvpool", F_OK) != 0)
-    findings.add("driver", "ok", "not loaded; mem:, file: and dax: need none");
 }
 
 void look_at_environment(Findings &findings) {
@@ -238,6 +219,7 @@ int cmd_doctor(const Args &args) {
   look_at_processor(findings);
   look_at_memory(findings);
   look_at_devices(findings);
+  look_at_driver(findings);
   look_at_leftovers(findings);
   look_at_environment(findings);
   look_at_store(args, findings);

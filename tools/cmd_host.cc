@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // kvpool host: a host that is lost for ever. Fencing it says, on an operator's word, that none of
 // its members will ever store again: their slots' reaper lines become QUIET, and the owner takes
-// back what they held at once instead of after a quarantine (proto 6, 14).
+// back what they held at once instead of after a quarantine (proto 6, 14). On partitions of the
+// driver the same word is for both: units that wait for the host pass on, too.
 #include <cerrno>
 #include <thread>
 
@@ -75,6 +76,25 @@ bool fenced_before(StoreView &view, const MemberView &member) {
          reaper.state == static_cast<u8>(media::ReaperState::kQuiet);
 }
 
+// The driver of the partitions below, for which a host's memory waits as well. Null: that host
+// never came to it.
+Json fence_driver(u32 host, bool dry, std::string &text) {
+  try {
+    const DriverFence fence = fence_in_driver(host, dry);
+    text += fmt::format("{} in the driver: incarnation {:016x}, {} units waited for it\n",
+                        fence.before ? "fenced already"
+                        : dry        ? "would fence"
+                                     : "fenced",
+                        fence.incarnation, fence.held_units);
+    return {{"incarnation", fmt::format("{:016x}", fence.incarnation)},
+            {"held_units", fence.held_units},
+            {"before", fence.before}};
+  } catch (const Failure &failure) {
+    if (failure.code != kExitNothing) throw;
+    return {};
+  }
+}
+
 }  // namespace
 
 int cmd_host(const Args &args) {
@@ -92,10 +112,12 @@ int cmd_host(const Args &args) {
          fmt::format("give --confirmed if host {} is off and stays off", host));
   }
   must_be_still(view, host);
+  Json driver;
+  std::string text;
+  if (address.starts_with("dev:")) driver = fence_driver(host, dry, text);
   OpenPool pool =
       open_pool(address, dry ? backend::OpenMode::kReadOnly : backend::OpenMode::kReadWrite);
   Json fenced = Json::array();
-  std::string text;
   for (const MemberView &member : view.members()) {
     if (member.host != host || !member.joined) continue;
     const bool before = fenced_before(view, member);
@@ -107,17 +129,19 @@ int cmd_host(const Args &args) {
                                : "fenced",
                         member.slot, member.name);
   }
+  must_be_mapped(*pool.backend);
   if (args.json()) {
     Json data;
     data["address"] = address;
     data["host"] = host;
     data["dry_run"] = dry;
     data["fenced"] = fenced;
+    if (!driver.is_null()) data["driver"] = driver;
     print_json("host", std::move(data));
   } else {
     print_text(text);
   }
-  if (!fenced.empty()) return kExitFine;
+  if (!fenced.empty() || !driver.is_null()) return kExitFine;
   fail(kExitNothing, address, fmt::format("host {} has no member that did not leave", host),
        "nothing needs a fence; kvpool stat lists members and their hosts");
 }

@@ -114,11 +114,11 @@ void refuse_serving(int result, const kvpool_ctx *ctx, const std::string &addres
 // lost. Processes of one machine see the same files; hosts may differ on a device, so there an
 // operator has to know.
 bool may_move_control(const Args &args, const std::string &address) {
-  const bool dax = address.rfind("dax:", 0) == 0;
-  if (!args.has("--control-device")) return !dax;
+  const bool shared = address.starts_with("dax:") || address.starts_with("dev:");
+  if (!args.has("--control-device")) return !shared;
   const auto device = args.number("--control-device", 0);
   if (device > 1) fail(kExitUsage, "--control-device", "expected 0 or 1");
-  if (dax && !args.has("--confirmed")) {
+  if (shared && !args.has("--confirmed")) {
     fail(kExitFailed, address, "that the other device is lost was not confirmed",
          fmt::format("give --confirmed if no host can read device {} any more", 1 - device));
   }

@@ -117,6 +117,44 @@ constexpr OptionSpec kHost[] = {
     kJson,
 };
 
+constexpr OptionSpec kSetup[] = {
+    {"WHAT", Kind::kChoice, "WHAT", "", "What it is about.",
+     "claim|release|admin|partition|host|device", kRequired},
+    {"VERB", Kind::kChoice, "VERB", "",
+     "What to do: with partition create, destroy or list, with host list or fence, with device "
+     "list.",
+     "create|destroy|list|fence"},
+    {"NAME", Kind::kText, "NAME", "", "Name of the partition, or number of the host to fence.", "",
+     0, 1, 31},
+    {"--range", Kind::kText, "START+BYTES", "",
+     "claim: physical addresses of a device of the pool, as in 0x100000000+256GiB; once for each "
+     "device.",
+     "", kMany, 3, 64},
+    {"--host", Kind::kCount, "N", "", "claim: number of this host, a different one on each host.",
+     "", 0, 0, 63},
+    {"--label", Kind::kFlag, "", "",
+     "claim: make a new pool of the ranges; whatever stands there is lost."},
+    {"--hosts", Kind::kCount, "N", "", "With --label: how many hosts may share the pool.", "", 0, 1,
+     64},
+    {"--uuid", Kind::kText, "UUID", "as labelled; with --label a new one",
+     "claim: identity of the pool that is meant.", "", 0, 32, 36},
+    {"--size", Kind::kBytes, "BYTES", "", "create: size of the partition, a multiple of the unit.",
+     "", 0, 1, kPoolBytesMax},
+    {"--slice", Kind::kBytes, "BYTES", "as long as is contiguous",
+     "create: longest slice, a multiple of the unit.", "", 0, 1, kPoolBytesMax},
+    {"--type", Kind::kChoice, "TYPE", "wb",
+     "create: memory type; a store is made of write-back partitions.", "wb|wc|uc-"},
+    {"--ddio", Kind::kChoice, "POLICY", "flush",
+     "create: what is asked of ports through which devices write.", "flush|require-nonallocating"},
+    {"--force", Kind::kFlag, "", "",
+     "claim --label: over a pool that is there already; destroy: kill what may reach it."},
+    {"--yes", Kind::kFlag, "", "", "destroy: what is in the partition is lost."},
+    {"--confirmed", Kind::kFlag, "", "",
+     "fence: the host is off or cut from the pool, and stays so until it starts anew."},
+    kDryRun,
+    kJson,
+};
+
 constexpr OptionSpec kGrow[] = {
     kStore,
     {"--size", Kind::kBytes, "BYTES", "",
@@ -153,7 +191,7 @@ constexpr OptionSpec kServe[] = {
      "Where the device with the lines of all members is lost: go on from device N, 0 or 1. Files "
      "need no such word."},
     {"--confirmed", Kind::kFlag, "", "",
-     "Over dax: no host can read the other one of the two any more."},
+     "Over dax and dev: no host can read the other one of the two any more."},
     {"--ready-fd", Kind::kCount, "FD", "",
      "Write the line ready to this descriptor once the store is served, by this process or the one "
      "that it stands by for.",
@@ -287,9 +325,11 @@ constexpr OptionSpec kCompletion[] = {
 };
 
 constexpr OptionSpec kDebug[] = {
-    {"ACTION", Kind::kChoice, "ACTION", "", "What to do.", "options|corrupt|parse|hold", kRequired},
+    {"ACTION", Kind::kChoice, "ACTION", "", "What to do.", "options|corrupt|parse|hold|storm",
+     kRequired},
     {"ADDRESS", Kind::kText, "ADDRESS", "", "Store, or file for parse."},
     {"--seed", Kind::kCount, "N", "1", "Which block and byte to corrupt; which rank holds."},
+    {"--seconds", Kind::kReal, "SECONDS", "10", "How long a storm lasts."},
     kJson,
 };
 
@@ -317,6 +357,11 @@ constexpr CommandSpec kCommands[] = {
      "Says that no process of the host will ever store again, so that the owner takes back what "
      "they held at once. Refuses while something of the host moves. Exit code 3: it had no member.",
      kHost, cmd_host},
+    {"setup", "administer the driver: claim, partitions, hosts",
+     "Claims physical memory that several hosts share for the kvpool driver, cuts it into "
+     "partitions, and says what there is. A store on a partition NAME has the address dev:NAME. "
+     "All but list needs root; --dry-run says what would happen, and what would be refused why.",
+     kSetup, cmd_setup},
     {"grow", "make a store larger while it is in use",
      "Allocates the bytes that the store's files lack and has the owner use them; nothing moves "
      "and "

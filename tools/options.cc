@@ -318,9 +318,8 @@ std::string help_text() {
     if (!command.hidden) text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   }
   text +=
-      "\nA store is named by its ADDRESS: mem:NAME, file:PATH[,PATH...], dax:/dev/daxX.Y; without "
-      "one\n"
-      "$KVPOOL is used. See kvpool-address(7).\n"
+      "\nA store is named by its ADDRESS: mem:NAME, file:PATH[,PATH...], dax:/dev/daxX.Y,\n"
+      "dev:NAME; without one $KVPOOL is used. See kvpool-address(7).\n"
       "kvpool COMMAND --help says more. Exit codes: 0 fine, 1 failed, 2 wrong use, 3 not found or\n"
       "nothing to do, 4 damaged store.\n";
   return text;

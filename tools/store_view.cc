@@ -82,6 +82,14 @@ std::string lost_device_of(const backend::Backend &backend) {
   return {};
 }
 
+void must_be_mapped(const backend::Backend &backend) {
+  if (!backend.revoked()) return;
+  fail(kExitFailed, backend.address().text,
+       "the driver took the memory away from this command: it stood still for longer than its "
+       "lease, or was revoked, or the partition is being destroyed",
+       "start the command again");
+}
+
 OpenPool open_pool(const std::string &address, backend::OpenMode mode) {
   const backend::Address where = parsed(address);
   OpenPool pool;
@@ -118,11 +126,11 @@ u64 device_bytes_before(const std::string &path, bool &ret_store) {
   return bytes;
 }
 
-// What --size of kvpool format has to be for the store at `where`, 0 where it needs none: dax
+// What --size of kvpool format has to be for the store at `where`, 0 where it needs none:
 // devices and addresses with a size have their own, and so have files that are whole.
 u64 size_needed(const backend::Address &where) {
   constexpr u64 kExample = u64{1} << 30;
-  if (where.size || where.scheme == backend::Scheme::kDax) return 0;
+  if (where.size || backend::is_device(where.scheme)) return 0;
   std::vector<std::string> paths = where.paths;
   struct stat st = {};
   if (where.scheme == backend::Scheme::kMem) {
@@ -312,6 +320,7 @@ bool StoreView::load(PoolOffset at, u32 epoch, Line &ret) {
     if (look != 0) memory_->acquire(at, kLineBytes);
     if (memory_->load_line(at, ret) && sealer_.intact(ret, at, epoch)) return true;
   }
+  must_be_mapped(*backend_);
   return false;
 }
 
@@ -367,7 +376,7 @@ std::vector<MemberView> StoreView::members() {
     member.host = geometry_.host_of(slot);
     member.name = fixed_name(member.line.name, sizeof(member.line.name));
     member.joined = member.line.state == static_cast<u8>(media::MemberState::kJoined);
-    member.lock_known = backend_->address().scheme != backend::Scheme::kDax ||
+    member.lock_known = !backend::is_device(backend_->address().scheme) ||
                         member.host == backend_->host_id();
     auto state = backend::LockState::kFree;
     if (member.lock_known &&
@@ -467,6 +476,7 @@ ExtentCounts StoreView::count_extents(const IndexCounts &index) {
     u64 word = 0;
     media::MapRecord record{};
     if (!memory_->load_word(at, word) || !sealer_.unpack_map(word, at, epoch_, record)) {
+      must_be_mapped(*backend_);
       ++counts.unreadable;
       run = 0;
       continue;

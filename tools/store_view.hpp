@@ -58,6 +58,9 @@ struct ExtentCounts {
   std::vector<u64> by_member;  // held by each slot
 };
 
+// Failure when the driver took the mappings away: what was read or written since means nothing.
+void must_be_mapped(const backend::Backend &backend);
+
 // Lines of a mapped pool, each freshly acquired.
 class FreshReader final : public media::LineReader {
 public:
@@ -70,7 +73,9 @@ public:
   bool read_line(PoolOffset at, Line &ret_line) override {
     if (!inside(at)) return false;
     memory_.acquire(at, kLineBytes);
-    return memory_.load_line(at, ret_line);
+    const bool loaded = memory_.load_line(at, ret_line);
+    must_be_mapped(backend_);  // after the load: zeros would look like damage
+    return loaded;
   }
 
 private:

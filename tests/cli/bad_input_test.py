@@ -123,7 +123,7 @@ class Words(Case):
             self.bad(*words, code=2, says="mem", env={"KVPOOL": "mme:x"})
         self.bad("info", "file:", code=2)
         self.bad("info", "mem:x?seize=1GiB", code=2, says="size")
-        self.bad("info", "dev:kvpool0", code=1, says="driver")
+        self.bad("info", "dev:no-such-one", code=1, says="driver")
         self.bad("info", "mem:there-is-none", code=3, says="kvpool format")
         self.bad("info", self.address("none", None), code=3)
         self.bad("info", f"file:{self.folder}", code=1)

@@ -73,7 +73,7 @@ SIZE(kvpool_partition_shrink, 56);
 SIZE(kvpool_slice_quiet, 24);
 SIZE(kvpool_device_watch, 24);
 SIZE(kvpool_event, 64);
-SIZE(kvpool_state, 40);
+SIZE(kvpool_state_page, 40);
 AT(kvpool_slice_record, flags, 19);
 
 // A table of everything that there can be fits its area, and areas fit the host's.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shows: the structures of uapi/ have the same layout for 32-bit programs, stand alone, and are C++ too.
+"""Shows: the structures of uapi/ have the same layout for 32-bit programs, stand alone, are C++ too, and go with the
+library's header in one program.
 
 How: the assertions of tests/kmod/layout_test.c compiled with -m32, without the test framework; each header by itself.
 """
@@ -39,6 +40,15 @@ class Uapi(unittest.TestCase):
         for header in sorted((ROOT / "uapi/linux").glob("*.h")):
             for language in ("c", "c++"):
                 self.assertEqual(compiles("-x", language, str(header)), "", f"{header.name} as {language}")
+
+    # Guards: both had a kvpool_state, an enum there and a struct here.
+    def test_one_program_includes_all_headers(self):
+        names = ["kvpool/kvpool.h", *(f"linux/{header.name}" for header in sorted((ROOT / "uapi/linux").glob("*.h")))]
+        for language in ("c", "c++"):
+            with tempfile.NamedTemporaryFile("w", suffix=".h") as both:
+                both.write("".join(f"#include <{name}>\n" for name in names))
+                both.flush()
+                self.assertEqual(compiles("-x", language, f"-I{ROOT}/libkvpool/include", both.name), "", language)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <termios.h>
 
 #include "guest.h"
@@ -186,6 +188,37 @@ static int churn(void) {
   }
 }
 
+// A command line of the shell, in the background with `&` at its end; its exit code. What it says
+// is shown as a comment: lines that begin with "ok" are ours alone.
+static int shell(char *line) {
+  static pid_t last; /* in the background */
+  char command[320];
+  if (last > 0 && waitpid(last, NULL, WNOHANG) == last) last = 0;
+  line[strcspn(line, "\n")] = 0;
+  const size_t length = strlen(line);
+  const bool background = length && line[length - 1] == '&';
+  if (background) line[length - 1] = 0;
+  snprintf(command, sizeof command, "%s%s", background ? "exec " : "", line);
+  printf("# %s\n", line);
+  fflush(stdout);
+  const pid_t child = fork();
+  if (!child) {
+    const int said = open(background ? "/tmp/background" : "/tmp/said",
+                          O_RDWR | O_CREAT | O_TRUNC, 0600);
+    dup2(said, 1);
+    dup2(said, 2);
+    execl("/bin/busybox", "sh", "-c", command, NULL);
+    _exit(127);
+  }
+  int status = 0;
+  if (background) last = child;
+  if (background) return child < 0 ? 255 : 0;
+  waitpid(child, &status, 0);
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (code && !system("sed 's/^/#   /' /tmp/said")) printf("#   exit code %d\n", code);
+  return code;
+}
+
 static void answer(char *words[], int count, FILE *out) {
   const char *verb = count ? words[0] : "", *name = count > 1 ? words[1] : "";
   const uint64_t first = number(words, count, 1), second = number(words, count, 2),
@@ -241,9 +274,17 @@ int agent(void) {
   FILE *in = fdopen(serial, "r"), *out = fdopen(dup(serial), "w");
   ok(load_driver("heartbeat_ms=100 inject=1") == 0, "the driver loads");
   open_control();
+  mkdir("/dev/shm", 01777);
+  mount("shm", "/dev/shm", "tmpfs", 0, NULL);
+  setenv("PATH", "/bin", 1);
   fprintf(out, "ready\n");
   fflush(out);
   while (fgets(line, sizeof line, in)) {
+    if (!strncmp(line, "sh ", 3)) {
+      fprintf(out, "%d\n", shell(line + 3));
+      fflush(out);
+      continue;
+    }
     const int count = split(line, words);
     if (count && !strcmp(words[0], "end")) break;
     answer(words, count, out);

@@ -332,6 +332,10 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   counts = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (argc > 1 && !strcmp(argv[1], "agent")) return agent();
+  if (argc > 1 && !strcmp(argv[1], "store")) {
+    test_store();
+    return tap_end();
+  }
   test_load();
   test_claim();
   test_labels();

@@ -83,7 +83,7 @@ struct store {
   int ctl, pay;
   struct kvpool_join join;
   uint8_t *meta, *data; /* one leaf each, behind the drivers' lines */
-  const struct kvpool_state *state;
+  const struct kvpool_state_page *state;
 };
 int store_open(struct store *store);
 int store_join(struct store *store, uint64_t flags, uint32_t lease_ms);
@@ -94,6 +94,7 @@ int renew(int fd);
 int revoke_member(uint64_t incarnation);
 
 int agent(void); /* a guest of a rack; agent.c */
+void test_store(void);
 void test_load(void);
 void test_claim(void);
 void test_labels(void);

@@ -30,8 +30,8 @@ SIGBUS = 7
 class Machine:
     """A guest and its command line."""
 
-    def __init__(self, name: str, series: str, folder: Path, program: Path) -> None:
-        self.name, self.series, self.folder, self.program = name, series, folder, program
+    def __init__(self, name: str, series: str, folder: Path, program: Path, tool: bool) -> None:
+        self.name, self.series, self.folder, self.program, self.tool = name, series, folder, program, tool
         self.lives = 0
         self.guest: rig.Guest | None = None
         self.file = None
@@ -41,7 +41,7 @@ class Machine:
         line = self.folder / f"{self.name}.line"
         ramdisk = self.folder / "rack.cpio.gz"
         if not ramdisk.exists():
-            ramdisk.write_bytes(rig.initramfs(self.series, self.program, "agent"))
+            ramdisk.write_bytes(rig.initramfs(self.series, self.program, "agent", tool=self.tool))
         line.unlink(missing_ok=True)
         self.guest = rig.Guest(self.series, self.folder / "rack.pool", ramdisk, 1, line)
         self.guest.start(self.folder / f"{self.name}-{self.lives}.log")
@@ -93,6 +93,9 @@ class Machine:
 
 
 class Rack:
+    NAMES = ("admin", "user", "rival")
+    TOOL = False  # whether guests have the command line tool
+
     def __init__(self, series: str, folder: Path, program: Path) -> None:
         self.passed, self.failed = 0, 0
         self.warnings: list[str] = []
@@ -100,7 +103,7 @@ class Rack:
         folder.mkdir(parents=True, exist_ok=True)
         for stale in folder.iterdir():
             stale.unlink()
-        self.machines = [Machine(name, series, folder, program) for name in ("admin", "user", "rival")]
+        self.machines = [Machine(name, series, folder, program, self.TOOL) for name in self.NAMES]
 
     def expect(self, held: bool, what: str, seen: object = "") -> None:
         if held:
@@ -129,6 +132,18 @@ class Rack:
             machine.boot()
         for machine in self.machines:
             machine.wait_ready()
+        self.scenes()
+        for machine in self.machines:
+            verdict = rig.judge(machine.end())
+            self.passed += verdict.passed
+            self.failed += verdict.failed
+            for line in verdict.problems:
+                print(f"   {machine.name}: {line}")
+            for line in verdict.warnings:
+                print(f"   {machine.name}: kernel log: {line}")
+            self.warnings += verdict.warnings
+
+    def scenes(self) -> None:
         self.meet()
         self.hand_over()
         self.resized()
@@ -139,15 +154,6 @@ class Rack:
         self.killed_administrator()
         self.second_writer()
         self.fenced_alive()
-        for machine in self.machines:
-            verdict = rig.judge(machine.end())
-            self.passed += verdict.passed
-            self.failed += verdict.failed
-            for line in verdict.problems:
-                print(f"   {machine.name}: {line}")
-            for line in verdict.warnings:
-                print(f"   {machine.name}: kernel log: {line}")
-            self.warnings += verdict.warnings
 
     # What one host decides the others follow; what one writes the others read.
     def meet(self) -> None:

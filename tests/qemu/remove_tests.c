@@ -209,7 +209,7 @@ static int zero_member(void *arg) {
   (void)arg;
   if (store_open(&store) || store_join(&store, KVPOOL_JOIN_F_ZERO_PAGE, 600000)) return 1;
   uint8_t *at = map_on(store.pay, "pay", 2);
-  const struct kvpool_state *state =
+  const struct kvpool_state_page *state =
       mmap(NULL, 4096, PROT_READ, MAP_SHARED, store.ctl, KVPOOL_MAP_STATE);
   if (at == MAP_FAILED || touch_write(at, 0x77)) return 2;
   __atomic_store_n(&step[0], 1, __ATOMIC_RELEASE);

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,7 +83,25 @@ def _module(series: str, name: str) -> bytes:
     return lzma.decompress(data) if found[0].suffix == ".xz" else data
 
 
-def initramfs(series: str, program: Path, arguments: str = "", module_arguments: str = "", after: str = "") -> bytes:
+def tool_files() -> dict[str, tuple[int, bytes]]:
+    """The command line tool as it was built, without debug information, and the libraries that it is linked with."""
+    tool = BUILD / "bin/kvpool"
+    if not tool.exists():
+        raise FileNotFoundError(f"{tool}: `make build` first")
+    with tempfile.TemporaryDirectory() as folder:
+        small = Path(folder) / "kvpool"
+        subprocess.run(["strip", "-o", small, tool], check=True)
+        files = {"bin/kvpool": (stat.S_IFREG | 0o755, small.read_bytes())}
+    linked = subprocess.run(["ldd", tool], check=True, capture_output=True, text=True).stdout
+    for name in re.findall(r"(/\S+) \(0x", linked):
+        for folder in reversed(Path(name).parents[:-1]):
+            files.setdefault(str(folder).lstrip("/"), (stat.S_IFDIR | 0o755, b""))
+        files[name.lstrip("/")] = (stat.S_IFREG | 0o755, Path(name).read_bytes())
+    return files
+
+
+def initramfs(series: str, program: Path, arguments: str = "", module_arguments: str = "", after: str = "",
+              tool: bool = False) -> bytes:
     busybox = (CACHE / "busybox/bin/busybox").read_bytes()
     driver = (BUILD / "kmod" / series / "kmod/kvpool.ko").read_bytes()
     files = {"bin": (stat.S_IFDIR | 0o755, b""), "dev": (stat.S_IFDIR | 0o755, b""),
@@ -90,6 +109,8 @@ def initramfs(series: str, program: Path, arguments: str = "", module_arguments:
              "bin/busybox": (stat.S_IFREG | 0o755, busybox), "guest": (stat.S_IFREG | 0o755, program.read_bytes()),
              "kvpool.ko": (stat.S_IFREG | 0o644, driver),
              "arguments": (stat.S_IFREG | 0o644, module_arguments.encode())}
+    if tool:
+        files.update(tool_files())
     for name in MODULES:
         files[f"{name}.ko"] = (stat.S_IFREG | 0o644, _module(series, name))
     script = INIT.format(marker=MARKER, modules=" ".join(MODULES), arguments=arguments, after=after)

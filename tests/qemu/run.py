@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import jsonschema
+
 import rack
+import rack_store
 import rig
 
 HERE = Path(__file__).resolve().parent
 # name, processors, arguments of the program, seconds until it is given up (software emulation on a busy machine)
-GUESTS = [("single", 1, "single", 600)]
+GUESTS = [("single", 1, "single", 600), ("store", 1, "store", 900)]
 RACK_KERNEL = "6.12"  # three guests on one pool; one kernel in every run, the others by --rack
 
 
@@ -35,22 +39,38 @@ def run_guest(folder: Path, program: Path, series: str, guest: tuple[str, int, s
     name, cpus, arguments, seconds = guest
     pool, ramdisk = folder / f"{series}-{name}.pool", folder / f"{series}-{name}.cpio.gz"
     pool.unlink(missing_ok=True)
-    ramdisk.write_bytes(rig.initramfs(series, program, arguments))
+    ramdisk.write_bytes(rig.initramfs(series, program, arguments, tool=arguments == "store"))
     start = time.monotonic()
     machine = rig.Guest(series, pool, ramdisk, cpus)
     machine.start(folder / f"{series}-{name}.log")
-    verdict = rig.judge(machine.wait(seconds))
+    output = machine.wait(seconds)
+    verdict = rig.judge(output)
+    judge_json(output, verdict)
     pool.unlink(missing_ok=True)
     return verdict, time.monotonic() - start
 
 
-def run_rack(folder: Path, program: Path, series: str, result: dict) -> None:
+def judge_json(output: str, verdict: rig.Verdict) -> None:
+    """What the tool printed as JSON in the guest, against its schema; a guest cannot do that."""
+    for line in re.findall(r"^# json (.*)$", output.replace("\r", ""), re.MULTILINE):
+        try:
+            data = json.loads(line)
+            name = data["schema"].removeprefix("kvpool.").split("/")[0]
+            schema = json.loads((rig.ROOT / "tools/schema" / f"{name}.json").read_text())
+            jsonschema.Draft202012Validator(schema).validate(data)
+            verdict.passed += 1
+        except (ValueError, KeyError, OSError, jsonschema.ValidationError) as error:
+            verdict.failed += 1
+            verdict.problems.append(f"not ok: JSON of no schema: {str(error).splitlines()[0]}: {line[:200]}")
+
+
+def run_rack(folder: Path, program: Path, series: str, name: str, kind: type[rack.Rack], result: dict) -> None:
     start = time.monotonic()
-    machines = rack.Rack(series, folder / "rack", program)
+    machines = kind(series, folder / name, program)
     machines.run_all()
-    print(f"== {series} rack: {machines.passed} passed, {machines.failed} failed, "
+    print(f"== {series} {name}: {machines.passed} passed, {machines.failed} failed, "
           f"{len(machines.warnings)} log warnings ({time.monotonic() - start:.0f} s)", flush=True)
-    result["guests"].append({"kernel": series, "name": "rack", "seconds": round(time.monotonic() - start, 1),
+    result["guests"].append({"kernel": series, "name": name, "seconds": round(time.monotonic() - start, 1),
                              "passed": machines.passed, "failed": machines.failed, "skipped": 0,
                              "log_warnings": len(machines.warnings)})
     result["passed"] += machines.passed
@@ -92,7 +112,8 @@ def main() -> int:
                 result[key] += getattr(verdict, key)
             result["log_warnings"] += len(verdict.warnings)
     if options.rack or not (options.only or options.kernel):
-        run_rack(folder, program, options.rack or RACK_KERNEL, result)
+        for name, kind in (("rack", rack.Rack), ("rack-store", rack_store.StoreRack)):
+            run_rack(folder, program, options.rack or RACK_KERNEL, name, kind, result)
     (rig.BUILD / "qemu.json").write_text(json.dumps(result, indent=1) + "\n")
     # No test of a guest may be skipped.
     failed = result["failed"] + result["skipped"] + result["log_warnings"] + (result["passed"] == 0)

@@ -207,6 +207,15 @@ Test(arch_x86_memory, verbs_over_many_lines_do_to_each_what_the_single_ones_do) 
     for (u64 i = 0; i < kLines; ++i) cr_assert(good[i] && back[i] == lines[i]);
     cr_assert_eq(mem.total_counters().lines_published, kLines);
 
+    u32 seals[kLines];
+    for (u64 i = 0; i < kLines; ++i) seals[i] = static_cast<u32>(0x9E3779B9u * (i + 1));
+    mem.publish_sealed_lines(off, lines.data(), seals, kLines);
+    mem.acquire(off, kLines * kLineBytes);
+    mem.load_lines(off, kLines, back.data(), good);
+    for (u64 i = 0; i < kLines; ++i) cr_assert(back[i] == with_seal(lines[i], seals[i]), "%lu", i);
+    cr_assert_eq(mem.total_counters().lines_published, 2 * kLines);
+    mem.publish_lines(off, lines.data(), kLines);
+
     cr_assert_eq(ftruncate(pool.fd, 4096), 0);
     back.assign(kLines, Line{});
     mem.load_lines(off, kLines, back.data(), good);
@@ -217,6 +226,8 @@ Test(arch_x86_memory, verbs_over_many_lines_do_to_each_what_the_single_ones_do) 
     cr_assert_eq(mem.total_counters().poison_hits, kLines - 8);
     mem.publish_lines(off, lines.data(), kLines);
     cr_assert_eq(mem.total_counters().poison_hits, 2 * (kLines - 8));
+    mem.publish_sealed_lines(off, lines.data(), seals, kLines);
+    cr_assert_eq(mem.total_counters().poison_hits, 3 * (kLines - 8));
   }
 }
 

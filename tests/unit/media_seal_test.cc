@@ -165,6 +165,30 @@ Test(media_seal, four_at_once_equal_one_by_one) {
   }
 }
 
+// Guards: lines that are copied get their next seal from the one they have.
+Test(media_seal, next_seals_follow_from_those_that_lines_have) {
+  const Sealer sealer(kUuid, 4711);
+  for (u32 round = 0; round < 2000; ++round) {
+    const PoolOffset at(2, 0x10000 + u64{round} * 4096), next(round % 3, u64{round} << 22);
+    const u32 epoch = round * 77, next_epoch = epoch + 1 + round % 5;
+    Line lines[4];
+    u32 seals[4], plain[4];
+    for (u32 i = 0; i < 4; ++i) {
+      lines[i] = filled<Entry>(round * 4 + i);
+      sealer.seal(lines[i], at + i * 64, epoch);
+    }
+    cr_assert(sealer.intact4(lines, at, epoch, next, next_epoch, seals) == 15);
+    sealer.seals4(lines, next, next_epoch, plain);
+    for (u32 i = 0; i < 4; ++i) {
+      cr_assert_eq(seals[i], plain[i], "round %u", round);
+      cr_assert(sealer.intact(with_seal(lines[i], seals[i]), next + i * 64, next_epoch));
+    }
+    lines[round % 4].w[round % 7] ^= 1;
+    cr_assert(sealer.intact4(lines, at, epoch, next, next_epoch, seals) ==
+              (15u & ~(1u << round % 4)));
+  }
+}
+
 Test(media_seal, map_words) {
   const Sealer sealer(kUuid, 5);
   const PoolOffset at(0, 0x8008);

@@ -4,7 +4,7 @@ _kvpool() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words files=0
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "format info check repair host grow shrink stat top serve put get ls rm ns replay bench doctor events why completion --help --version" -- "$word")); return
+    COMPREPLY=($(compgen -W "format info check repair host setup grow shrink stat top serve put get ls rm ns replay bench doctor events why completion --help --version" -- "$word")); return
   fi
   case ${COMP_WORDS[1]} in
     format)
@@ -20,6 +20,12 @@ _kvpool() {
       words="--new-life --yes --force --dry-run --json --help"; files=0 ;;
     host)
       words="fence --confirmed --dry-run --json --help"; files=0 ;;
+    setup)
+      case $before in
+        --type) COMPREPLY=($(compgen -W "wb wc uc-" -- "$word")); return ;;
+        --ddio) COMPREPLY=($(compgen -W "flush require-nonallocating" -- "$word")); return ;;
+      esac
+      words="claim release admin partition host device create destroy list fence --range --host --label --hosts --uuid --size --slice --type --ddio --force --yes --confirmed --dry-run --json --help"; files=0 ;;
     grow)
       case $before in
         --progress) COMPREPLY=($(compgen -W "auto json none" -- "$word")); return ;;

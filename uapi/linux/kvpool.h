@@ -399,7 +399,7 @@ struct kvpool_event {
 };
 
 /* The STATE page of a member: one page, read-only. The driver writes it with release order. */
-struct kvpool_state {
+struct kvpool_state_page {
 	__u64 incarnation;
 	__u64 deadline_ns; /* CLOCK_BOOTTIME */
 	__u64 revoked; /* set before the mappings go; nothing read after that means anything */

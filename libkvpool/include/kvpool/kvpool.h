@@ -306,7 +306,7 @@ struct kvpool_open_opts {
  *   mem:NAME?size=1GiB&devices=N   named shared memory
  *   file:PATH[,PATH...]            files, each a device
  *   dax:/dev/daxX.Y?host=N         device-dax
- *   dev:NAME                       a partition of the driver
+ *   dev:NAME[+NAME...]             partitions of the driver
  *
  * with host=N as the host id where it applies. NULL: $KVPOOL, else -ENODEV. Memory is never a
  * silent fall-back. Errors: -ENODEV, -ENOENT (nothing there), -ENODATA (there, but no store: format
@@ -315,7 +315,7 @@ struct kvpool_open_opts {
  * less than 2 MiB left, or the store more than this process can map), -EUSERS (no member slot is
  * free), -ERANGE (the store has no such host id), -EADDRINUSE (host id used by another machine;
  * found out later, writing calls give the same), -EIO (the device with the lines of all members is
- * lost).
+ * lost), -EMEDIUMTYPE (a partition is no write-back memory, or is none on this host).
  */
 KVPOOL_API int kvpool_open(const char *addr, const struct kvpool_open_opts *opts,
                            struct kvpool_ctx **ret_ctx);

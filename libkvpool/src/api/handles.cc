@@ -154,6 +154,7 @@ enum kvpool_class kvpool_error_class(int result) {
     case EEXIST:
     case EFBIG:
     case EIO:
+    case EMEDIUMTYPE:
     case ENODATA:
     case ENODEV:
     case ENOENT:

@@ -69,6 +69,25 @@ inline void crc4(const u32 seed[4], const Line line[4], u32 ret_crc[4]) noexcept
   crc4_of(seed, [line](u32 i) -> const Line & { return line[i]; }, ret_crc);
 }
 
+// x^n modulo the polynomial, reflected: x^0 is the highest bit.
+constexpr u32 crc32c_power_of_x(u32 n) {
+  u32 power = 0x80000000u;
+  for (; n > 0; --n) power = power >> 1 ^ ((power & 1) != 0 ? 0x82F63B78u : 0);
+  return power;
+}
+
+// A CRC is linear: what crc32c_line60() makes of two seeds for one line differs by this of the
+// seeds' difference. That is the CRC of 60 zero bytes, a product with x^480, of which the CRC
+// instruction that reduces it does x^32, and the product of reflected factors x. Each CPU that has
+// CLFLUSHOPT has PCLMULQDQ.
+[[gnu::always_inline]] inline u32 crc32c_over_60_zeros(u32 seed) noexcept {
+  constexpr u32 kFactor = crc32c_power_of_x(480 - 32 - 1);
+  __m128i product = _mm_cvtsi32_si128(static_cast<int>(seed));
+  const __m128i factor = _mm_cvtsi32_si128(static_cast<int>(kFactor));
+  asm("pclmulqdq $0, %1, %0" : "+x"(product) : "x"(factor));
+  return static_cast<u32>(_mm_crc32_u64(0, static_cast<u64>(_mm_cvtsi128_si64(product))));
+}
+
 // Any number of bytes.
 u32 crc32c(u32 seed, const void *data, u64 bytes) noexcept;
 

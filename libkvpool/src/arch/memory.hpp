@@ -135,6 +135,19 @@ void publish_lines(M &mem, PoolOffset off, const Line *lines, u64 n) noexcept {
   }
 }
 
+// The same with these last four bytes each: sealed on their way.
+template <PoolMemory M>
+void publish_sealed_lines(M &mem, PoolOffset off, const Line *lines, const u32 *seals,
+                          u64 n) noexcept {
+  if constexpr (requires { mem.publish_sealed_lines(off, lines, seals, n); }) {
+    mem.publish_sealed_lines(off, lines, seals, n);
+  } else {
+    for (u64 i = 0; i < n; ++i) {
+      mem.publish_line(off + i * kLineBytes, with_seal(lines[i], seals[i]));
+    }
+  }
+}
+
 template <PoolMemory M>
 void prefetch_far_lines(M &mem, PoolOffset off, u64 n) noexcept {
   if constexpr (requires { mem.prefetch_far_lines(off, n); }) {

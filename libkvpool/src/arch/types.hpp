@@ -26,6 +26,13 @@ struct alignas(kLineBytes) Line {
 };
 static_assert(sizeof(Line) == kLineBytes);
 
+// The line with other last four bytes, where its CRC stands.
+constexpr Line with_seal(const Line &line, u32 seal) {
+  Line sealed = line;
+  sealed.w[7] = (line.w[7] & 0xFFFFFFFFull) | u64{seal} << 32;
+  return sealed;
+}
+
 // Where a byte of the pool lies: device in the top 8 bits, byte offset on it below. Never a host
 // pointer: only the Memory of arch turns it into one, so that the simulator can do without.
 class PoolOffset {

@@ -124,6 +124,26 @@ public:
     }
     for (; lost > 0; --lost) poisoned();
   }
+  void publish_sealed_lines(PoolOffset off, const Line *lines, const u32 *seals, u64 n) noexcept {
+    counters().lines_published += n;
+    std::byte *p = at(off);
+    u64 lost = 0;
+    const auto store = [&](auto &&one) {
+      for (u64 i = 0; i < n; ++i) {
+        if (!one(p + i * kLineBytes, lines[i], seals[i])) [[unlikely]] ++lost;
+      }
+    };
+    if (choice_.isa == Isa::kAvx512) [[likely]] {
+      store([](std::byte *to, const Line &line, u32 seal) {
+        return x86::store_sealed_zmm(to, line, seal);
+      });
+    } else {
+      store([this](std::byte *to, const Line &line, u32 seal) {
+        return store_line(to, with_seal(line, seal));
+      });
+    }
+    for (; lost > 0; --lost) poisoned();
+  }
   void prefetch_far_lines(PoolOffset off, u64 n) noexcept {
     const std::byte *p = at(off);
     for (u64 i = 0; i < n; ++i) x86::prefetch_far(p + i * kLineBytes);

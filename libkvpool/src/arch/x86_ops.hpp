@@ -174,6 +174,20 @@ bad:
   return false;
 }
 
+// A line with other last four bytes.
+[[gnu::always_inline]] inline bool store_sealed_zmm(void *to, const Line &from, u32 seal) noexcept {
+  asm volatile goto("vmovdqu64 %1, %%zmm16\n\tmovdqu %2, %%xmm12\n\tpinsrd $3, %3, %%xmm12\n\t"
+           "vinserti32x4 $3, %%xmm12, %%zmm16, %%zmm16\n"
+           "1: vmovntdq %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY("1b", "%l[bad]")
+           :
+           : "m"(*static_cast<Line *>(to)), "m"(from), "m"(*part<16>(&from.w[6])), "r"(seal)
+           : "memory", "xmm12" KVPOOL_CLOBBER_ZMM16
+           : bad);
+  return true;
+bad:
+  return false;
+}
+
 [[gnu::always_inline]] inline bool store_line_zmm(void *to, const void *from) noexcept {
   asm volatile goto("vmovdqu64 %1, %%zmm16\n1: vmovntdq %%zmm16, %0\n\t" KVPOOL_FAULT_ENTRY(
                         "1b", "%l[bad]")

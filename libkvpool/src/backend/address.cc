@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "backend/driver.hpp"
+
 namespace kvpool::backend {
 
 namespace {
@@ -137,6 +139,32 @@ Status parse_paths(Address &out, std::string_view body) {
   }
 }
 
+Status parse_partitions(Address &out, std::string_view body) {
+  for (;;) {
+    const std::size_t plus = body.find('+');
+    const std::string_view name = body.substr(0, plus);
+    std::string path = partition_path(name);
+    if (path.empty()) {
+      const bool is_path = name.starts_with("/dev/");
+      return Status::fail(
+          -EINVAL, "dev: the partition's name " + quoted(name) +
+                       (is_path ? " is a path: write what follows /dev/kvpool-, as in dev:prod"
+                                : " must be 1 to 31 small letters, digits and, not first, '-'"));
+    }
+    if (std::find(out.paths.begin(), out.paths.end(), path) != out.paths.end()) {
+      return Status::fail(-EINVAL, "partition " + quoted(name) +
+                                       " is named twice; each device needs its own");
+    }
+    out.paths.push_back(std::move(path));
+    if (out.paths.size() > kMaxDevices) {
+      return Status::fail(-E2BIG,
+                          "more than " + std::to_string(kMaxDevices) + " partitions are named");
+    }
+    if (plus == std::string_view::npos) return {};
+    body.remove_prefix(plus + 1);
+  }
+}
+
 Status parse_count(std::string_view option, std::string_view text, u32 low, u32 high, u32 &ret) {
   u64 value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -219,11 +247,27 @@ Status parse_options(Address &out, std::string_view text) {
 Status check_combination(const Address &a) {
   if (a.devices && a.scheme != Scheme::kMem && *a.devices != a.paths.size()) {
     return Status::fail(-EINVAL, "option devices says " + std::to_string(*a.devices) + ", but " +
-                                     std::to_string(a.paths.size()) + " paths are named");
+                                     std::to_string(a.paths.size()) +
+                                     (a.scheme == Scheme::kDev ? " partitions are named"
+                                                                 : " paths are named"));
   }
-  if (a.scheme != Scheme::kDax) return {};
+  if (!is_device(a.scheme)) return {};
   if (a.size) {
-    return Status::fail(-EINVAL, "option size: a dax device has a size of its own; leave it out");
+    return Status::fail(-EINVAL,
+                        a.scheme == Scheme::kDax
+                            ? "option size: a dax device has a size of its own; leave it out"
+                            : "option size: a partition has a size of its own; leave it out");
+  }
+  if (a.scheme == Scheme::kDev) {
+    if (a.host) {
+      return Status::fail(-EINVAL,
+                          "option host: the driver knows this host's number; leave it out");
+    }
+    if (a.huge) {
+      return Status::fail(-EINVAL,
+                          "option huge: the driver maps as large as it can; leave it out");
+    }
+    return {};
   }
   if (!a.host) {
     return Status::fail(
@@ -347,9 +391,11 @@ Status parse_address(const char *text, Address &ret) {
       question == std::string_view::npos ? std::string_view{} : all.substr(question + 1);
 
   Status s;
-  if (out.scheme == Scheme::kMem || out.scheme == Scheme::kDev) {
+  if (out.scheme == Scheme::kMem) {
     s = check_name(all.substr(0, colon), body);
     if (s.ok()) out.name = body;
+  } else if (out.scheme == Scheme::kDev) {
+    s = parse_partitions(out, body);
   } else {
     s = parse_paths(out, body);
   }

@@ -5,7 +5,7 @@
 //   mem:NAME?size=1GiB&devices=2   named shared memory of this machine
 //   file:PATH[,PATH...]?host=3     files, each one a device: tmpfs, hugetlbfs or any local one
 //   dax:/dev/dax0.0?host=3         device-dax
-//   dev:NAME                       a partition of the kvpool driver: named, not served here
+//   dev:NAME[+NAME...]             partitions of the kvpool driver, each one a device
 //
 // An address is never guessed: an unknown scheme, option or unit is an error that names the nearest
 // right one, and no address at all is ENODEV, never memory.
@@ -27,11 +27,17 @@ inline constexpr u64 kDeviceAlign = u64{2} << 20;  // devices are mapped and siz
 
 enum class Scheme { kMem, kFile, kDax, kDev };
 
+// Memory of devices: other hosts may use it, locks of this one say nothing about them, and its size
+// is what it is.
+constexpr bool is_device(Scheme scheme) {
+  return scheme == Scheme::kDax || scheme == Scheme::kDev;
+}
+
 struct Address {
   Scheme scheme = Scheme::kMem;
   std::string text;                // as given, for messages
-  std::string name;                // mem, dev
-  std::vector<std::string> paths;  // file, dax: one per device, in device order
+  std::string name;                // mem
+  std::vector<std::string> paths;  // file, dax, dev: one per device, in device order
   std::optional<u64> size;         // bytes of the whole pool, over all devices
   std::optional<u32> devices;
   std::optional<u32> host;

@@ -23,20 +23,15 @@ namespace {
 
 std::string quoted(const std::string &text) { return "\"" + text + "\""; }
 
-Status driver_absent(const Address &address) {
-  return Status::fail(-ENODEV,
-                      quoted(address.text) +
-                          ": the kvpool driver is not in this release; use dax:/dev/daxX.Y?host=N "
-                          "for a device, file:PATH or mem:NAME?size=1GiB");
-}
-
 std::vector<Place> places_of(const Address &address, u32 mem_devices) {
   std::vector<Place> out;
   if (address.scheme == Scheme::kMem) {
     for (u32 i = 0; i < mem_devices; ++i)
       out.push_back({PlaceKind::kShm, shm_name(address.name, i)});
   } else {
-    const auto kind = address.scheme == Scheme::kDax ? PlaceKind::kDax : PlaceKind::kFile;
+    const auto kind = address.scheme == Scheme::kDax   ? PlaceKind::kDax
+                      : address.scheme == Scheme::kDev ? PlaceKind::kNode
+                                                       : PlaceKind::kFile;
     for (const auto &path : address.paths) out.push_back({kind, path});
   }
   return out;
@@ -212,6 +207,12 @@ Status sizes_for(const Address &address, const std::vector<DeviceFile> &files,
 }  // namespace
 
 Status Backend::make_room(std::span<const u64> rooms, bool populate) {
+  if (address_.scheme == Scheme::kDev) {  // a partition does not grow, and stays where it is
+    for (std::size_t i = 0; populate && i < files_.size(); ++i) {
+      if (auto s = files_[i].populate_node(); !s.ok()) return s;
+    }
+    return {};
+  }
   for (std::size_t i = 0; i < files_.size() && i < rooms.size(); ++i) {
     DeviceFile::MapOptions options;
     options.writable = writable_;
@@ -241,8 +242,11 @@ Status Backend::extend(u32 device, u64 end) {
 }
 
 Status Backend::grow_files(std::span<const u64> sizes) {
-  if (address_.scheme == Scheme::kDax) {
-    return Status::fail(-EINVAL, quoted(address_.text) + ": the size of a dax device is fixed");
+  if (is_device(address_.scheme)) {
+    return Status::fail(-EINVAL, quoted(address_.text) + ": the size of " +
+                                     (address_.scheme == Scheme::kDax ? "a dax device"
+                                                                      : "a partition") +
+                                     " is fixed");
   }
   for (std::size_t i = 0; i < files_.size() && i < sizes.size(); ++i) {
     auto s = files_[i].refresh_size();
@@ -259,7 +263,36 @@ Status Backend::punch(u32 device, u64 begin, u64 end) { return files_[device].pu
 
 u64 Backend::file_bytes(u32 device) const { return files_[device].size_now(); }
 
+// Before anything of a partition can be mapped. The driver says which host this is.
+Status Backend::join() {
+  std::vector<int> nodes;
+  for (const auto &file : files_) nodes.push_back(file.fd());
+  if (auto s = Membership::join(nodes, files_.front().shown(), membership_); !s.ok()) return s;
+  address_.host = membership_->host();
+  if (*address_.host < kMaxHosts) return {};
+  return Status::fail(-ERANGE, quoted(address_.text) + ": this is host " +
+                                   std::to_string(*address_.host) +
+                                   " of the driver's pool; a store has hosts 0 to " +
+                                   std::to_string(kMaxHosts - 1) +
+                                   " only, so claim the pool with a lower --host");
+}
+
+Status Backend::regain() {
+  if (membership_ == nullptr) return {};
+  if (auto s = membership_->join_again(); !s.ok()) return s;
+  for (const auto &file : files_) {
+    auto s = file.check_node();
+    if (s.ok()) continue;
+    membership_->give_up();
+    return s;
+  }
+  return {};
+}
+
 Status Backend::map_all(std::span<const u64> sizes, bool populate) {
+  if (address_.scheme == Scheme::kDev) {
+    if (auto s = join(); !s.ok()) return s;
+  }
   DeviceFile::MapOptions options;
   options.writable = writable_;
   options.populate = populate;
@@ -274,7 +307,6 @@ Status Backend::map_all(std::span<const u64> sizes, bool populate) {
 
 Status Backend::open(const Address &address, OpenMode mode, const OpenOptions &options,
                      std::unique_ptr<Backend> &ret) {
-  if (address.scheme == Scheme::kDev) return driver_absent(address);
   u32 mem_devices = 0;
   if (address.scheme == Scheme::kMem) {
     if (auto s = count_mem_devices(address, mem_devices); !s.ok()) return s;
@@ -305,7 +337,6 @@ Status Backend::open(const Address &address, OpenMode mode, const OpenOptions &o
 
 Status Backend::create(const Address &address, std::span<const u64> sizes,
                        const CreateOptions &options, std::unique_ptr<Backend> &ret) {
-  if (address.scheme == Scheme::kDev) return driver_absent(address);
   const u32 mem_devices =
       address.devices.value_or(sizes.empty() ? 1 : static_cast<u32>(sizes.size()));
   const auto places = places_of(address, mem_devices);
@@ -354,8 +385,7 @@ Status Backend::create(const Address &address, std::span<const u64> sizes,
 }
 
 Status Backend::remove(const Address &address, bool force) {
-  if (address.scheme == Scheme::kDev) return driver_absent(address);
-  if (address.scheme == Scheme::kDax) {
+  if (is_device(address.scheme)) {
     return Status::fail(-EINVAL,
                         quoted(address.text) + ": a device cannot be removed; format it anew");
   }
@@ -381,7 +411,6 @@ Status Backend::remove(const Address &address, bool force) {
 }
 
 bool Backend::exists(const Address &address) {
-  if (address.scheme == Scheme::kDev) return false;
   const auto places = places_of(address, kMaxDevices);
   return std::any_of(places.begin(), places.end(), place_exists);
 }
@@ -400,7 +429,7 @@ Status Backend::require_bytes(u32 device, u64 bytes) const {
 }
 
 Status Backend::still_there() const {
-  if (address_.scheme == Scheme::kDax) return {};
+  if (is_device(address_.scheme)) return {};
   for (const DeviceFile &file : files_) {
     if (file.still_linked()) continue;
     return Status::fail(-EIDRM, file.shown() + ": was removed, or the store was formatted anew "

@@ -18,6 +18,7 @@
 #include "backend/address.hpp"
 #include "backend/dax.hpp"
 #include "backend/device_file.hpp"
+#include "backend/driver.hpp"
 #include "backend/host_id.hpp"
 #include "backend/locks.hpp"
 #include "backend/status.hpp"
@@ -79,7 +80,7 @@ public:
   Status extend(u32 device, u64 end);
 
   // Allocates all files up to these sizes, one per device; on failure none is longer than it was.
-  // -EINVAL for dax.
+  // -EINVAL for dax and dev.
   Status grow_files(std::span<const u64> sizes);
 
   // Gives the storage of whole pages back; they read as zeros from now on, the file keeps its
@@ -98,16 +99,25 @@ public:
   // then.
   Status recheck() const;
 
+  // True when the driver took the mappings away: nothing read or written after that means anything.
+  // Any thread; no system call.
+  bool revoked() const noexcept { return membership_ != nullptr && membership_->revoked(); }
+
+  // Gets them back, at the same addresses. Nobody may be on his way through the pool meanwhile.
+  Status regain();
+
   // -EIDRM when the address does not lead to what is mapped any more: it was removed, or made anew.
   Status still_there() const;
 
 private:
   Backend() = default;
+  Status join();
   Status map_all(std::span<const u64> sizes, bool populate);
 
   Address address_;
   bool writable_ = false;
   std::vector<DeviceFile> files_;
+  std::unique_ptr<Membership> membership_;  // of partitions; goes before their descriptors
   std::vector<DeviceSpan> spans_;
   std::unique_ptr<Locks> locks_;
   std::mutex extend_mutex_;

@@ -57,6 +57,8 @@ Status explain_open(const Place &place, bool writable, int err) {
     return Status::fail(-EACCES, what);
   }
   if (err == -EROFS) return Status::fail(err, shown + ": the file system is read-only");
+  const bool gone = err == -ENOENT || err == -ENXIO || err == -ENODEV;
+  if (place.kind == PlaceKind::kNode && gone) return explain_missing_node(shown);
   if (err == -ENOENT) {
     const std::string dir = shown.substr(0, shown.rfind('/'));
     if (shown.find('/') != std::string::npos && !dir.empty() && stat(dir.c_str(), &st) != 0) {
@@ -73,6 +75,10 @@ Status explain_open(const Place &place, bool writable, int err) {
 // Before the open: opening a fifo, a tape or a watchdog by mistake has effects.
 Status check_type(const Place &place, const struct stat &st) {
   const std::string shown = place.shown();
+  if (place.kind == PlaceKind::kNode) {
+    if (S_ISCHR(st.st_mode)) return {};
+    return Status::fail(-EINVAL, shown + ": is no node of the kvpool driver");
+  }
   if (place.kind == PlaceKind::kDax) {
     if (S_ISCHR(st.st_mode)) return {};
     return Status::fail(-EINVAL,
@@ -156,6 +162,9 @@ DeviceFile &DeviceFile::operator=(DeviceFile &&other) noexcept {
   mapped_bytes_ = std::exchange(other.mapped_bytes_, 0);
   room_bytes_ = std::exchange(other.room_bytes_, 0);
   how_ = other.how_;
+  partition_ = std::move(other.partition_);
+  pieces_ = std::move(other.pieces_);
+  mapped_by_ = other.mapped_by_;
   return *this;
 }
 
@@ -166,7 +175,8 @@ void DeviceFile::reset() {
 }
 
 void DeviceFile::unmap() {
-  if (base_ != nullptr) munmap(base_, room_bytes_);
+  const bool inherited = mapped_by_ == 0 || mapped_by_ == getpid();
+  if (base_ != nullptr && inherited) munmap(base_, room_bytes_);
   base_ = nullptr;
   mapped_bytes_ = room_bytes_ = 0;
 }
@@ -185,7 +195,9 @@ Status DeviceFile::open(const Place &place, bool writable, DeviceFile &ret) {
 }
 
 Status DeviceFile::open_new(const Place &place, bool reuse, DeviceFile &ret) {
-  if (place.kind == PlaceKind::kDax) return open(place, true, ret);
+  if (place.kind == PlaceKind::kDax || place.kind == PlaceKind::kNode) {
+    return open(place, true, ret);
+  }
   // Two tries: between them somebody may remove the file that was in the way.
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int fd = open_place(place, O_RDWR | O_CREAT | O_EXCL);
@@ -215,6 +227,7 @@ Status DeviceFile::finish_open() {
   if (auto s = check_type(place_, st); !s.ok()) return s;
   dev_ = st.st_dev;
   ino_ = st.st_ino;
+  if (place_.kind == PlaceKind::kNode) return finish_node();
   if (place_.kind == PlaceKind::kDax) {
     DaxInfo info;
     if (auto s = read_dax("/sys", st.st_rdev, info); !s.ok()) {
@@ -234,8 +247,15 @@ Status DeviceFile::finish_open() {
   return {};
 }
 
+Status DeviceFile::finish_node() {
+  if (auto s = read_partition(fd_, shown(), partition_); !s.ok()) return s;
+  if (auto s = pieces_of(partition_, shown(), pieces_); !s.ok()) return s;
+  file_bytes_ = pieces_.back().at + pieces_.back().bytes;
+  return {};
+}
+
 Status DeviceFile::refresh_size() {
-  if (place_.kind == PlaceKind::kDax) return {};
+  if (fixed()) return {};
   struct stat st = {};
   if (fstat(fd_, &st) != 0) return Status::fail(-errno, shown() + ": " + error_text(errno));
   file_bytes_ = static_cast<u64>(st.st_size);
@@ -245,8 +265,8 @@ Status DeviceFile::refresh_size() {
 
 u64 DeviceFile::size_now() const {
   struct stat st = {};
-  const bool fixed = place_.kind == PlaceKind::kDax || fstat(fd_, &st) != 0;
-  return fixed ? file_bytes_ : static_cast<u64>(st.st_size);
+  const bool known = fixed() || fstat(fd_, &st) != 0;
+  return known ? file_bytes_ : static_cast<u64>(st.st_size);
 }
 
 bool DeviceFile::same_file(const DeviceFile &other) const {
@@ -375,7 +395,7 @@ Status DeviceFile::reserve(u64 bytes, bool huge) {
     return Status::fail(-EINVAL, shown() + ": a device of " + std::to_string(bytes) +
                                      " bytes is not a multiple of 4 KiB within 64 PiB");
   }
-  if (place_.kind == PlaceKind::kDax) {
+  if (fixed()) {
     if (bytes <= file_bytes_) return {};
     return Status::fail(-ENOSPC, shown() + ": has " + format_size(file_bytes_) + ", " +
                                      format_size(bytes) + " are wanted");
@@ -405,6 +425,20 @@ void DeviceFile::roll_back() {
   grown_ = false;
 }
 
+// At addresses that were kept free.
+Status DeviceFile::map_at(std::byte *start, u64 bytes, const MapOptions &options) {
+  if (place_.kind == PlaceKind::kNode) {
+    mapped_by_ = getpid();
+    return map_pieces(fd_, shown(), partition_, pieces_, start, options.writable,
+                      options.populate);
+  }
+  const int protection = options.writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (mmap(start, bytes, protection, MAP_SHARED | MAP_FIXED, fd_, 0) != MAP_FAILED) return {};
+  const int err = -errno;
+  return Status::fail(err,
+                      shown() + ": cannot map " + format_size(bytes) + ": " + error_text(err));
+}
+
 Status DeviceFile::map(u64 bytes, const MapOptions &options) {
   const u64 align = alignment();
   const u64 room = round_up(std::max(bytes, options.room), align);
@@ -416,21 +450,17 @@ Status DeviceFile::map(u64 bytes, const MapOptions &options) {
   }
   const u64 first = reinterpret_cast<u64>(area);
   const u64 start = round_up(first, align);
-  const int protection = options.writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  void *map =
-      mmap(reinterpret_cast<void *>(start), bytes, protection, MAP_SHARED | MAP_FIXED, fd_, 0);
-  if (map == MAP_FAILED) {
-    const int err = -errno;
+  if (auto s = map_at(reinterpret_cast<std::byte *>(start), bytes, options); !s.ok()) {
     munmap(area, area_bytes);
-    return Status::fail(err,
-                        shown() + ": cannot map " + format_size(bytes) + ": " + error_text(err));
+    return s;
   }
   if (start > first) munmap(area, start - first);
   munmap(reinterpret_cast<void *>(start + room), first + area_bytes - start - room);
-  base_ = static_cast<std::byte *>(map);
+  base_ = reinterpret_cast<std::byte *>(start);
   mapped_bytes_ = bytes;
   room_bytes_ = room;
   how_ = options;
+  if (place_.kind == PlaceKind::kNode) return {};
   if (options.huge > 0 && tmpfs_ && !options.lost) collapse(base_, bytes, false);
   if (options.lost) return {};
   // Shorter since it was opened: say so before a touch does.
@@ -451,6 +481,14 @@ Status DeviceFile::settle_mapping(std::byte *base, u64 bytes) const {
         -errno, shown() + ": cannot fault in " + format_size(bytes) + ": " + error_text(errno));
   }
   return {};
+}
+
+Status DeviceFile::populate_node() const {
+  return populate_pieces(fd_, shown(), pieces_, base_);
+}
+
+Status DeviceFile::check_node() const {
+  return check_pieces(fd_, shown(), partition_, pieces_, base_, how_.populate);
 }
 
 Status DeviceFile::extend(u64 end) {
@@ -488,7 +526,7 @@ Status DeviceFile::punch(u64 begin, u64 end) {
 
 Status DeviceFile::check_size(u64 bytes) const {
   u64 now = file_bytes_;
-  if (place_.kind != PlaceKind::kDax) {
+  if (!fixed()) {
     struct stat st = {};
     if (fstat(fd_, &st) != 0) return Status::fail(-errno, shown() + ": " + error_text(errno));
     now = static_cast<u64>(st.st_size);

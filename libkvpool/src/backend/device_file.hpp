@@ -14,11 +14,12 @@
 #include <string>
 
 #include "arch/types.hpp"
+#include "backend/driver.hpp"
 #include "backend/status.hpp"
 
 namespace kvpool::backend {
 
-enum class PlaceKind { kShm, kFile, kDax };
+enum class PlaceKind { kShm, kFile, kDax, kNode };  // the last: a partition of the driver
 
 // Where a device is: `path` is what shm_open or open takes.
 struct Place {
@@ -54,7 +55,8 @@ public:
     bool lost = false;      // the file is shorter: whoever touches what is missing faults
     u64 room = 0;           // address space to keep for a file that grows, if more than `bytes`
   };
-  // Maps the first `bytes`, aligned to 2 MiB or what the device asks for.
+  // Maps the first `bytes`, aligned to 2 MiB or what the device asks for. A node is mapped whole,
+  // and by members of its partition only (Membership).
   Status map(u64 bytes, const MapOptions &options);
 
   // Maps on to at least `end`, as far as the file reaches, within the room of map(). -EFBIG.
@@ -62,6 +64,12 @@ public:
 
   // Lets the mapping go; the file stays open.
   void unmap();
+
+  // Makes all entries of a node's page table now.
+  Status populate_node() const;
+
+  // Proves place and type of a node's mapping once more, after a membership that began anew.
+  Status check_node() const;
 
   // Makes [begin, end) a hole of the file: whole pages.
   Status punch(u64 begin, u64 end);
@@ -95,6 +103,10 @@ public:
 
 private:
   Status finish_open();
+  Status finish_node();
+  Status map_at(std::byte *start, u64 bytes, const MapOptions &options);
+  // Of a size that the file system does not know, and nobody changes.
+  bool fixed() const { return place_.kind == PlaceKind::kDax || place_.kind == PlaceKind::kNode; }
   Status check_space(u64 bytes) const;
   Status settle_mapping(std::byte *base, u64 bytes) const;
   Status no_space(int err, u64 bytes) const;
@@ -120,6 +132,9 @@ private:
   u64 mapped_bytes_ = 0;
   u64 room_bytes_ = 0;  // address space from base_ on that is ours
   MapOptions how_;
+  Partition partition_;  // of a node
+  std::vector<Piece> pieces_;
+  pid_t mapped_by_ = 0;  // a node's mappings are not there in a forked child
 };
 
 // Unlinks what `place` names. 0, or -errno.

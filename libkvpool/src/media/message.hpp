@@ -33,19 +33,33 @@ constexpr u32 message_lines(u32 body_bytes) {
 // Line number `index` of a message whose whole body has `body_bytes` bytes, a multiple of 4; not
 // sealed yet.
 inline Line message_line(const MessageHead &head, u32 index, const void *body, u32 body_bytes) {
-  constexpr u32 kParts = kMessageBody / 4;
-  u32 part[kParts] = {};
+  static_assert(kMessageBody == 5 * sizeof(u64));
   const u32 begin = index * kMessageBody;
   const u8 *from = static_cast<const u8 *>(body) + begin;
-  const u32 parts = begin < body_bytes ? std::min((body_bytes - begin) / 4, kParts) : 0;
-  for (u32 i = 0; i < parts; ++i) std::memcpy(&part[i], from + i * 4, 4);
+  const u32 bytes = begin < body_bytes ? body_bytes - begin : 0;
+  // As they were stored, and put together in registers.
+  const auto part = [&](u32 i) {
+    u64 word = 0;
+    if (bytes >= (i + 1) * sizeof word) {
+      std::memcpy(&word, from + i * sizeof word, sizeof word);
+    } else if (bytes > i * sizeof word) {
+      u32 half;
+      std::memcpy(&half, from + i * sizeof word, sizeof half);
+      word = half;
+    }
+    return word;
+  };
+  const u64 p0 = part(0), p1 = part(1), p2 = part(2), p3 = part(3), p4 = part(4);
   Line line;
   line.w[0] = u64{head.epoch} | u64{head.sequence} << 32;
   line.w[1] = head.incarnation;
   line.w[2] = u64{head.type} | u64{head.lines} << 8 | u64{index} << 16 | u64{head.status} << 24 |
-              u64{part[0]} << 32;
-  for (u32 i = 1; i < 5; ++i) line.w[2 + i] = u64{part[2 * i - 1]} | u64{part[2 * i]} << 32;
-  line.w[7] = part[9];
+              p0 << 32;
+  line.w[3] = p0 >> 32 | p1 << 32;
+  line.w[4] = p1 >> 32 | p2 << 32;
+  line.w[5] = p2 >> 32 | p3 << 32;
+  line.w[6] = p3 >> 32 | p4 << 32;
+  line.w[7] = p4 >> 32;
   return line;
 }
 

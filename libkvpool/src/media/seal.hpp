@@ -88,23 +88,24 @@ public:
   u32 intact4(const Line lines[4], PoolOffset first, u32 epoch) const {
     u32 crc[4];
     crc_of_four(lines, first, epoch, crc);
-    // Nearly always all are: what is asked of them together costs less.
-    u32 wrong = 0, ones = 0;
-    for (u32 i = 0; i < 4; ++i) {
-      wrong |= crc[i] ^ stored_crc(lines[i]);
-      ones |= stored_crc(lines[i]) == ~u32{0};
-    }
-    if ((wrong | ones) == 0) [[likely]] return 15;
-    u32 mask = 0;
-    for (u32 i = 0; i < 4; ++i) {
-      if (crc[i] == stored_crc(lines[i]) && !all_ones(lines[i])) mask |= 1u << i;
-    }
-    return mask;
+    return mask_of(crc, lines);
   }
-  void seal4(Line lines[4], PoolOffset first, u32 epoch) const {
-    u32 crc[4];
-    crc_of_four(lines, first, epoch, crc);
-    for (u32 i = 0; i < 4; ++i) store_crc(lines[i], crc[i]);
+  // What seals them there.
+  void seals4(const Line lines[4], PoolOffset first, u32 epoch, u32 ret_seals[4]) const {
+    crc_of_four(lines, first, epoch, ret_seals);
+  }
+  // As intact4(), of lines that will be copied: ret_seals[i] is what seals line i, where it is
+  // intact, at its next place. It follows from the seal that it has.
+  u32 intact4(const Line lines[4], PoolOffset first, u32 epoch, PoolOffset next, u32 next_epoch,
+              u32 ret_seals[4]) const {
+    u32 seeds[4], crc[4];
+    for (u32 i = 0; i < 4; ++i) seeds[i] = seed(first + i * kLineBytes, epoch);
+    crc4(seeds, lines, crc);
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 change = seeds[i] ^ seed(next + i * kLineBytes, next_epoch);
+      ret_seals[i] = stored_crc(lines[i]) ^ crc32c_over_60_zeros(change);
+    }
+    return mask_of(crc, lines);
   }
   // Four lines anywhere, each with its own place.
   u32 intact4(const Line *const lines[4], const PoolOffset addr[4], u32 epoch) const {
@@ -142,6 +143,20 @@ public:
   }
 
 private:
+  static u32 mask_of(const u32 crc[4], const Line lines[4]) {
+    // Nearly always all are: what is asked of them together costs less.
+    u32 wrong = 0, ones = 0;
+    for (u32 i = 0; i < 4; ++i) {
+      wrong |= crc[i] ^ stored_crc(lines[i]);
+      ones |= stored_crc(lines[i]) == ~u32{0};
+    }
+    if ((wrong | ones) == 0) [[likely]] return 15;
+    u32 mask = 0;
+    for (u32 i = 0; i < 4; ++i) {
+      if (crc[i] == stored_crc(lines[i]) && !all_ones(lines[i])) mask |= 1u << i;
+    }
+    return mask;
+  }
   void crc_of_four(const Line lines[4], PoolOffset first, u32 epoch, u32 ret_crc[4]) const {
     u32 seeds[4];
     for (u32 i = 0; i < 4; ++i) seeds[i] = seed(first + i * kLineBytes, epoch);

@@ -27,7 +27,9 @@ public:
   PoolOffset area() const { return area_; }
   u32 epoch() const { return epoch_; }
 
-  void write_line(PoolOffset at, Line line) {
+  // Seals the line where it stands.
+  void write_line(PoolOffset at, Line &&line) { write_line(at, line); }
+  void write_line(PoolOffset at, Line &line) {
     sealer_.seal(line, at, epoch_);
     env_.memory().publish_line(at, line);
     last_ = at;
@@ -35,11 +37,20 @@ public:
   void write_entry(u64 number, const media::Entry &entry) {
     write_line(geo_.entry_line(area_, number), media::to_line(entry));
   }
+  // As entry_line() of media makes it.
+  void write_entry(u64 number, Line &line) {
+    write_line(geo_.entry_line(area_, number), line);
+  }
   // Entries of a whole group, sealed side by side.
-  void write_group(u64 first, Line *lines) {
+  void write_group(u64 first, const Line *lines) {
+    u32 seals[media::kGroupLines];
+    sealer_.seals4(lines, geo_.entry_line(area_, first), epoch_, seals);
+    write_group(first, lines, seals);
+  }
+  // What seals them is known.
+  void write_group(u64 first, const Line *lines, const u32 *seals) {
     const PoolOffset at = geo_.entry_line(area_, first);
-    sealer_.seal4(lines, at, epoch_);
-    publish_lines(env_.memory(), at, lines, media::kGroupLines);
+    publish_sealed_lines(env_.memory(), at, lines, seals, media::kGroupLines);
     last_ = at + (media::kGroupLines - 1) * kLineBytes;
   }
   // Only the last word of the entry changed: state, flags, CRC.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arch/big_array.hpp"
+#include "arch/line_words.hpp"
 #include "arch/prefetch.hpp"
 #include "arch/stream_local.hpp"
 #include "media/index_hash.hpp"
@@ -176,10 +177,10 @@ public:
   }
 
   // A line that is free, or PENDING, becomes a block. Nothing of it is read: its memory is far.
-  void put(u32 n, const media::Entry &e, u64 parent_word) {
-    entry_at(n) = e;
-    set_tag(n, tag_of(e.key));
-    push_front(n, e.ns);
+  void put(u32 n, const Line &line, u32 ns, u64 parent_word) {
+    copy_words(line, &entry_at(n));
+    set_tag(n, tag_of(line.w));
+    push_front(n, ns);
     const u32 parent = parent_of(n, parent_word);
     if (parent == kNoEntry) return;
     flags(n).parented = 1;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "media/entry_line.hpp"
 #include "pool/area_writer.hpp"
 #include "pool/devices.hpp"
 #include "pool/index_mirror.hpp"
@@ -298,6 +299,8 @@ private:
   void hide(u32 entry, media::EntryState state, Decision why,
             u32 member = DecisionEvent::kNobody);
   void tell_sink(Decision what, const media::Entry &entry, u32 member) const;
+  void tell_sink(Decision what, const u64 *key, u32 ns, u64 version, u64 payload_lines,
+                 u32 member) const;
   void evict(u32 entry);
   bool evictable(u32 entry) const;
   bool pinned(u32 entry) const;

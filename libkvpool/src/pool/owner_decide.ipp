@@ -253,27 +253,22 @@ media::MessageStatus Owner<Env>::insert(u32 slot, const media::PublishBody &body
     return media::MessageStatus::kFull;
   }
   spill_before(found, number);
-  // Made here and copied into the mirror: what was just stored to a far line is not read back.
-  media::Entry e{};
   const u8 spill = index_.spill_flag(number);
   const bool tainted = space_.at(spot.extent).record.flags & media::kMapTainted;
-  std::memcpy(e.key, body.key, sizeof e.key);
   if (!env_.mutant(Mutant::kVersionRepeats) || version_number_ == 0) ++version_number_;
-  e.version = media::make_version(epoch_, version_number_);
-  e.check_hash = body.check_hash;
-  e.length = body.length;
-  e.locator_low = body.locator_low;
-  e.locator_high = body.locator_high;
-  e.state = static_cast<u8>(static_cast<u8>(media::EntryState::kPublished) | spill |
-                            (tainted ? media::kEntryTainted : 0));
-  e.ns = body.ns;
-  pen_.write_entry(number, e);
-  index_.put(number, e, body.parent);
+  const u64 version = media::make_version(epoch_, version_number_);
+  const u8 state = static_cast<u8>(static_cast<u8>(media::EntryState::kPublished) | spill |
+                                   (tainted ? media::kEntryTainted : 0));
+  // What was just stored to a far line is not read back.
+  Line line = media::entry_line(body, version, state);
+  pen_.write_entry(number, line);
+  index_.put(number, line, body.ns, body.parent);
   space_.attach(spot, number);
   ns_bytes_[body.ns] += room_in(spot.extent);
   ++stats_.publications;
-  ret = {number, e.version};
-  tell_sink(Decision::kStored, e, slot);
+  ret = {number, version};
+  tell_sink(Decision::kStored, body.key, body.ns, version, media::payload_lines_of(body.length),
+            slot);
   return media::MessageStatus::kOk;
 }
 

@@ -37,10 +37,15 @@ void Owner<Env>::hide(u32 number, media::EntryState state, Decision why, u32 mem
 
 template <PoolEnv Env>
 void Owner<Env>::tell_sink(Decision what, const media::Entry &entry, u32 member) const {
+  tell_sink(what, entry.key, entry.ns, entry.version, entry.payload_lines(), member);
+}
+
+template <PoolEnv Env>
+void Owner<Env>::tell_sink(Decision what, const u64 *key, u32 ns, u64 version, u64 payload_lines,
+                           u32 member) const {
   if (!options_.sink.fn) return;
-  DecisionEvent event{what, member, entry.ns, entry.version, entry.payload_lines() * kLineBytes,
-                      {}};
-  std::memcpy(event.key.w, entry.key, sizeof event.key.w);
+  DecisionEvent event{what, member, ns, version, payload_lines * kLineBytes, {}};
+  std::memcpy(event.key.w, key, sizeof event.key.w);
   options_.sink.fn(options_.sink.arg, event);
 }
 

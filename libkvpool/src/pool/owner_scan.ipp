@@ -340,7 +340,7 @@ public:
       : owner_(owner), base_(base), base_epoch_(base_epoch), first_(first), end_(end),
         renews_(renews),
         pen_(owner.env_, owner.geo_, owner.claims_.sealer()), chains_(owner.ns_.size()),
-        ns_bytes_(owner.ns_.size()), lines_(kScanNear), spots_(kScanNear) {
+        ns_bytes_(owner.ns_.size()), lines_(kScanNear), spots_(kScanNear), seals_(kScanNear) {
     pen_.open(owner.pen_.area(), owner.epoch_);
   }
 
@@ -352,7 +352,7 @@ public:
         adopt(static_cast<u32>(at + i), i);
       }
       for (u32 i = block.first; i < block.end; i += media::kGroupLines) {
-        pen_.write_group(at + i, &line(i));
+        write_group(at + i, i);
       }
       return true;
     });
@@ -449,6 +449,8 @@ private:
   Line &line(u32 i) { return lines_[i % kScanNear]; }
   bool &good(u32 i) { return good_[i % kScanNear]; }
   SpaceMap::Spot &spot(u32 i) { return spots_[i % kScanNear]; }
+  // That of the line in the new area; kNotSealed where it was changed since it was verified.
+  u32 &seal(u32 i) { return seals_[i % kScanNear]; }
   PoolOffset base_line(u64 number) const { return owner_.geo_.entry_line(base_, number); }
 
   void begin(u64 at) {
@@ -464,12 +466,15 @@ private:
   void verify(u64 at, const Block &block) {
     const media::Sealer &sealer = owner_.claims_.sealer();
     for (u32 group = block.first; group < block.end; group += media::kGroupLines) {
-      const u32 mask = sealer.intact4(&line(group), base_line(at + group), base_epoch_);
+      const PoolOffset next = owner_.geo_.entry_line(pen_.area(), at + group);
+      const u32 mask = sealer.intact4(&line(group), base_line(at + group), base_epoch_, next,
+                                      pen_.epoch(), &seal(group));
       if (mask == 15 && good(group) && good(group + 1) && good(group + 2) && good(group + 3)) {
         continue;
       }
       for (u32 i = group; i < group + media::kGroupLines; ++i) {
         if (good(i) && (mask >> (i - group) & 1)) continue;
+        seal(i) = kNotSealed;
         const PoolOffset place = base_line(at + i);
         owner_.load_window(place, 1, &line(i), &good(i));  // torn while it was read? once more
         if (good(i) && sealer.intact(line(i), place, base_epoch_)) continue;
@@ -484,6 +489,17 @@ private:
     entry.state = static_cast<u8>(media::EntryState::kEmpty);
     if (spill) entry.state |= media::kEntrySpill;
     line(i) = media::to_line(entry);
+    seal(i) = kNotSealed;
+  }
+  void write_group(u64 first, u32 i) {
+    const u32 *seals = &seal(i);
+    static_assert(media::kGroupLines == 4);
+    if (seals[0] != kNotSealed && seals[1] != kNotSealed && seals[2] != kNotSealed &&
+        seals[3] != kNotSealed) [[likely]] {
+      pen_.write_group(first, &line(i), seals);
+    } else {
+      pen_.write_group(first, &line(i));
+    }
   }
 
   static bool has_block(media::EntryState state) {
@@ -567,6 +583,7 @@ private:
       if (found.draining != kNoEntry) twins_.emplace_back(found.draining, number);
     }
     line(i).w[7] &= ~(u64{media::kEntrySpill} << 8);  // was said of another group
+    seal(i) = kNotSealed;
     adopt(number, i);
     return true;
   }
@@ -640,6 +657,8 @@ private:
   u64 attached_ = 0;  // blocks
   std::vector<Line> lines_;
   std::vector<SpaceMap::Spot> spots_;
+  static constexpr u32 kNotSealed = 0;  // one in 2^32 lines has this seal: it is sealed anew
+  std::vector<u32> seals_;
   bool good_[kScanNear]{};
 };
 

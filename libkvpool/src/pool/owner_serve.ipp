@@ -262,7 +262,7 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
     case MessageType::kPublish:
     case MessageType::kReportDoubt: {
       media::PublishAnswer out{};
-      const auto in = body_as<media::PublishBody>(body);
+      const auto &in = body_as<media::PublishBody>(body);
       const auto status = publish(slot, in, type == MessageType::kReportDoubt, out);
       return answer(slot, type, status, &out, sizeof out);
     }
@@ -285,7 +285,7 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
       return answer(slot, type, MessageStatus::kOk, nullptr, 0);
     case MessageType::kPin: {
       media::PinAnswer out{};
-      const auto in = body_as<media::PinBody>(body);
+      const auto &in = body_as<media::PinBody>(body);
       const auto status = pin(slot, in.key, in.ttl_ms, out);
       return answer(slot, type, status, &out, sizeof out);
     }
@@ -317,7 +317,7 @@ void Owner<Env>::handle(u32 slot, const media::MessageHead &head, const unsigned
     }
     case MessageType::kReportPin: {
       media::PinAnswer out{};
-      const auto in = body_as<media::ReportPinBody>(body);
+      const auto &in = body_as<media::ReportPinBody>(body);
       const auto status = pin_reported(slot, in, out);
       return answer(slot, type, status, &out, sizeof out);
     }

@@ -142,7 +142,7 @@ int Context::open_memory(const char *text, std::string *why) {
                     " is not below the store's " + std::to_string(geometry_.host_count) + " hosts");
   }
   env_ = std::make_unique<ProcessEnv>(*backend_);
-  if (address.scheme == backend::Scheme::kDax) {
+  if (backend::is_device(address.scheme)) {
     const u32 first = backend_->host_id() * geometry_.members_per_host;
     env_->know_member_locks(first, first + geometry_.members_per_host);
   }
@@ -267,6 +267,7 @@ void Context::keep() {
 }
 
 void Context::keep_once(bool &lost) {
+  if (env_->revoked()) return regain();
   // So that a caller can be told how long an owner has stood still, not only that it does.
   // Who serves or stands by looks much more often by itself.
   const u64 now = monotonic_ns();
@@ -275,6 +276,7 @@ void Context::keep_once(bool &lost) {
     owner_state();
   }
   const int err = lost ? -ESTALE : member_->tick();
+  if (err != 0 && env_->revoked()) return;  // what was met were zeros
   if (err == -ENOTUNIQ) {  // proto 6: fatal; a new incarnation would share its lines as well
     host_id_lost_.store(true);
     gone_.store(true);
@@ -331,7 +333,7 @@ void Context::rejoin() {
 // ---- serving ------------------------------------------------------------------------------------
 
 bool Context::serving_over(u64 until_ns) const {
-  return stop_serving_.load() || host_id_lost_.load() ||
+  return stop_serving_.load() || host_id_lost_.load() || (gone_.load() && env_->revoked()) ||
          (until_ns != 0 && monotonic_ns() >= until_ns);
 }
 
@@ -398,6 +400,10 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
   u32 unfit = 0;     // slots whose areas lie where nothing can be read
   bool said = false, too_large_said = false;
   while (result == 0 && !serving_over(until_ns)) {
+    if (env_->revoked()) {
+      stand_aside(until_ns);
+      continue;
+    }
     u32 slot = 0;
     if (take_standby(unfit, slot) != 0) {
       if (unfit != 0) {  // all of them: until the device is back
@@ -413,6 +419,10 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
       continue;
     }
     result = serve_round(slot, until_ns);
+    if (env_->revoked()) {  // it met zeros, if anything
+      result = 0;
+      continue;
+    }
     if (result == -EAGAIN || result == -ESTALE) {  // a rival is ahead, or the store is another one
       // Who may come back, as with a link that does, goes on where nobody else would begin again.
       const pool::ClaimView view = member_->claims().read();
@@ -434,7 +444,8 @@ int Context::serve_rounds(u64 until_ns, bool embedded) {
       result = 0;
     }
   }
-  return result == 0 && host_id_lost_.load() ? -ESTALE : result;
+  return result == 0 && (host_id_lost_.load() || (gone_.load() && env_->revoked())) ? -ESTALE
+                                                                                    : result;
 }
 
 // The pool grew while this process stood by.
@@ -464,13 +475,13 @@ int Context::serve_round(u32 slot, u64 until_ns) {
   });
   Member member(*env_, geometry_);
   Owner owner(*env_, member, {.sink = {&Context::on_decision, this}});
-  for (bool prepared = false; !serving_over(until_ns) && !owner_gone(slot); prepared = true) {
+  for (bool prepared = false; !turn_over(until_ns) && !owner_gone(slot); prepared = true) {
     if (first_device_gone()) return -ENODEV;
     if (member_->follow_owner() == -EFBIG) return -EFBIG;  // proto 7: who cannot map it stands back
     if (!prepared) prepare(owner);
     env_->sleep_ns(20 * kMillisecond);
   }
-  if (serving_over(until_ns)) return 0;
+  if (turn_over(until_ns)) return 0;
   pool::MemberOptions how;
   how.host = backend_->host_id();
   how.pid = static_cast<u32>(getpid());
@@ -528,7 +539,7 @@ int Context::serve_once(Owner &owner, u64 until_ns) {
   for (u64 steps = 0;; ++steps) {
     if (steps % 64 == 0) {
       const u64 now = monotonic_ns();
-      if (serving_over(until_ns)) break;
+      if (turn_over(until_ns)) break;
       if (now >= numbers_due) {
         numbers_due = now + kNumbersEvery;
         publish_owner_numbers(owner);
@@ -687,6 +698,7 @@ bool Context::owner_moves(const pool::ClaimView &view, u64 patience_ns) {
 
 int Context::owner_state() {
   const pool::ClaimView view = member_->claims().read();
+  if (env_->revoked() && !gone_.load()) return 0;  // until the memory is back
   if (view.gone) return -EIDRM;
   if (view.highest_active == 0) return -EUCLEAN;
   return owner_moves(view, lease_ns()) ? 1 : 0;
@@ -794,9 +806,8 @@ int Context::next_events(EventReader &reader, u32 max, u64 deadline, Event *ret_
     if (now >= look_ns) {
       look_ns = now + kLook;
       // Nothing comes from a ring that is no more: of a former life, or of an owner that ended.
-      if (const pool::ClaimView view = member_->claims().read(); view.gone) {
-        return explain_gone(view, why);
-      }
+      const pool::ClaimView view = member_->claims().read();
+      if (view.gone && (!env_->revoked() || gone_.load())) return explain_gone(view, why);
       if (auto s = backend_->still_there(); !s.ok()) return fail(why, s.err, s.what);
       if (reader.follow(geometry_.uuid)) continue;
     }
@@ -832,6 +843,7 @@ std::string Context::truncated_device() {
 // Why this life of the store is over for this process: another one stands there, or nothing that
 // can be read.
 int Context::explain_gone(const pool::ClaimView &view, std::string *why) {
+  if (env_->revoked()) return explain_revoked(why);
   if (view.moved) return fail(why, -EIDRM, address_ + kGoesOnElsewhere);
   const u64 other = view.other_life != 0 ? view.other_life : other_life_.load();
   if (other == 0) {
@@ -850,6 +862,7 @@ int Context::explain_gone(const pool::ClaimView &view, std::string *why) {
 
 int Context::explain(int err, std::string *why) {
   if (err >= 0) return err;
+  if (env_->revoked()) return explain_revoked(why);
   if (options_.read_only && err == -ESTALE && !member_->claims().read().gone) {
     return fail(why, -EROFS, address_ + ": opened read-only");
   }

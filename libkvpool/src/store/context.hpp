@@ -10,9 +10,11 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "store/async.hpp"
 #include "store/events.hpp"
@@ -56,7 +58,9 @@ struct ContextCounters {
 // than ever before are inside at once.
 class ScratchPool {
 public:
-  explicit ScratchPool(u64 block_bytes_max) : block_bytes_max_(block_bytes_max) { put(make()); }
+  explicit ScratchPool(u64 block_bytes_max) : block_bytes_max_(block_bytes_max) {
+    free_.push_back(make());
+  }
 
   class Lease {
   public:
@@ -76,14 +80,40 @@ public:
   // Throws std::bad_alloc.
   Lease take() {
     {
-      std::lock_guard guard(mutex_);
+      std::unique_lock guard(mutex_);
+      if (closed_) opened_.wait(guard, [this] { return !closed_; });
+      ++out_;
       if (!free_.empty()) {
         auto scratch = std::move(free_.back());
         free_.pop_back();
         return Lease(*this, std::move(scratch));
       }
     }
-    return Lease(*this, make());
+    try {
+      return Lease(*this, make());
+    } catch (...) {
+      put(nullptr);
+      throw;
+    }
+  }
+
+  // Runs `f` while nobody has one: whoever comes meanwhile waits, and those inside are waited for.
+  template <class F>
+  void alone(F f) {
+    std::unique_lock guard(mutex_);
+    closed_ = true;
+    home_.wait(guard, [this] { return out_ == 0; });
+    const auto open = [this] {
+      closed_ = false;
+      opened_.notify_all();
+    };
+    try {
+      f();
+    } catch (...) {
+      open();
+      throw;
+    }
+    open();
   }
 
 private:
@@ -94,12 +124,15 @@ private:
   }
   void put(std::unique_ptr<Scratch> scratch) {
     std::lock_guard guard(mutex_);
-    free_.push_back(std::move(scratch));
+    if (scratch != nullptr) free_.push_back(std::move(scratch));
+    if (--out_ == 0 && closed_) home_.notify_all();
   }
 
   const u64 block_bytes_max_;
   std::mutex mutex_;
-  u64 made_ = 0;
+  std::condition_variable home_, opened_;
+  bool closed_ = false;
+  u64 made_ = 0, out_ = 0;
   std::vector<std::unique_ptr<Scratch>> free_;
 };
 
@@ -156,6 +189,11 @@ public:
     return backend_->devices()[at.device()].base + at.byte();
   }
   std::shared_mutex &life() { return life_; }
+  // A block whose bytes a caller reads by himself, and whether what he read since he asked for them
+  // can be the pool's: the driver took no mapping away in between. After such a loss also false for
+  // blocks that nobody mapped since.
+  void note_mapped(u64 address, u64 version);
+  bool mapped_all_along(u64 address, u64 version);
   void log(LogLevel level, const std::string &text);
 
   // Serves until `stop_serving`, until_ns (0: none), or the end of this store's life. An owner
@@ -199,7 +237,8 @@ public:
 
   // Makes the pool larger or smaller while it is in use. -EINVAL, -ERANGE, -EFBIG, -E2BIG as
   // media::plan_resize; -ENOSPC and the like: the devices cannot grow; -EBUSY somebody else
-  // resizes; -EAGAIN no owner; -ECANCELED given up, with the store as it was; -EOPNOTSUPP for dax.
+  // resizes; -EAGAIN no owner; -ECANCELED given up, with the store as it was; -EOPNOTSUPP: a
+  // device.
   int resize(const ResizeOptions &options, ResizeReport &ret_report, std::string *why);
 
   // A reader of what the owner decides. -EREMOTE: it serves on another host; -EAGAIN: nobody
@@ -222,6 +261,8 @@ private:
   void keep();
   void keep_once(bool &lost);
   void rejoin();
+  void regain();
+  void stand_aside(u64 until_ns);
   void log_plain(const char *text) noexcept;
   int serve_rounds(u64 until_ns, bool embedded);
   int serve_round(u32 slot, u64 until_ns);
@@ -244,6 +285,7 @@ private:
   };
   u64 lease_ns() const { return u64{geometry_.lease_ms} * 1'000'000; }
   std::string truncated_device();
+  int explain_revoked(std::string *why);
   int explain_gone(const pool::ClaimView &view, std::string *why);
   bool read_member(u32 slot, media::MemberLine &ret_line, u8 control);
   bool link_works();
@@ -253,6 +295,7 @@ private:
   bool owner_moves(const pool::ClaimView &view, u64 patience_ns);
   bool candidate_moves(const pool::ClaimView &view, u32 my_slot);
   bool serving_over(u64 until_ns) const;
+  bool turn_over(u64 until_ns) const { return serving_over(until_ns) || env_->revoked(); }
   void publish_owner_numbers(const Owner &owner);
 
   ContextOptions options_;
@@ -289,6 +332,10 @@ private:
   std::atomic<bool> serving_{false};
   std::atomic<bool> stands_by_{false};     // it holds a standby slot, as owner too
   std::atomic<bool> stop_serving_{false};
+  std::mutex mapped_mutex_;
+  std::atomic<bool> regained_{false};
+  std::set<std::pair<u64, u64>> mapped_;  // since the memory came back, once it had been away
+  std::atomic<bool> aside_{false};  // the serving thread waits until the memory is back
   std::mutex numbers_mutex_;
   bool numbers_valid_ = false;
   OwnerNumbers numbers_;

@@ -45,8 +45,8 @@ bool Context::first_device_gone() {
 }
 
 int Context::settle_control(std::string *why) {
-  const bool dax = backend_->address().scheme == backend::Scheme::kDax;  // hosts may differ on it
-  const bool may = options_.move_control || (options_.embedded_owner && !dax);
+  const bool shared = backend::is_device(backend_->address().scheme);  // hosts may differ on it
+  const bool may = options_.move_control || (options_.embedded_owner && !shared);
   const u64 give_up = monotonic_ns() + 4 * patience_ns() + 4 * lease_ns();
   for (;;) {
     const int err = pool::read_control(*env_, geometry_);

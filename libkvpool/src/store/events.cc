@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "arch/prefetch.hpp"
+
 namespace kvpool::store {
 
 namespace {
@@ -25,11 +27,13 @@ struct Record {
 static_assert(sizeof(Record) == 128);
 
 constexpr u32 kPackedWords = 10;
+// The ring is larger than a near cache: a record's lines are fetched while others are written.
+constexpr u64 kRecordsAhead = 8;
 
-void pack(const Event &e, u64 *w) {
+void pack(const Event &e, u32 epoch, u64 *w) {
   w[0] = u64{static_cast<u32>(e.type)} | u64{static_cast<u32>(e.reason)} << 32;
   w[1] = u64{e.ns} | u64{e.member} << 32;
-  w[2] = e.epoch;
+  w[2] = epoch;
   w[3] = e.version;
   w[4] = e.bytes;
   w[5] = e.count;
@@ -117,11 +121,14 @@ void EventLog::close() {
 
 void EventLog::remove(const u8 uuid[16]) { shm_unlink(event_ring_name(uuid).c_str()); }
 
-void EventLog::write(Event event) {
+void EventLog::write(const Event &event) {
   if (ring_ == nullptr) return;
-  event.epoch = epoch_;
   u64 w[kPackedWords];
-  pack(event, w);
+  pack(event, epoch_, w);
+  const Record &later = ring_->record[(next_ + kRecordsAhead) % kEventsKept];
+  for (u64 line = 0; line < sizeof later; line += kLineBytes) {
+    prefetch_local(reinterpret_cast<const std::byte *>(&later) + line);
+  }
   Record &r = ring_->record[next_ % kEventsKept];
   r.sequence.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);

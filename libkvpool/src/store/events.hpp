@@ -59,7 +59,7 @@ public:
   bool is_open() const { return ring_ != nullptr; }
   // The same owner goes on with another epoch: sequences go on, and an event says so.
   void carry_on(u32 epoch);
-  void write(Event event);
+  void write(const Event &event);
 
 private:
   EventRing *ring_ = nullptr;

@@ -3,10 +3,13 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "media/superblock.hpp"
+#include "pool/control.hpp"
 #include "store/events.hpp"
 #include "store/format.hpp"
 #include "store/process_env.hpp"
@@ -30,6 +33,29 @@ struct Found {
   std::vector<u64> device_bytes;
 };
 
+// Whether members of any host show themselves, as they do forty times a lease: locks speak for this
+// machine alone.
+bool members_move(backend::Backend &backend, media::Geometry geo) {
+  constexpr u64 kLookNs = 20'000'000, kLongestNs = 1'000'000'000;
+  ProcessEnv env(backend);
+  if (pool::read_control(env, geo) != 0) return false;  // no claim: nobody lives there
+  std::vector<Line> before(geo.member_count());
+  const u64 until = env.now_ns() + std::min(u64{geo.lease_ms} * 500'000, kLongestNs);
+  for (bool first = true; first || env.now_ns() < until; first = false) {
+    for (u32 slot = 0; slot < geo.member_count(); ++slot) {
+      Line now{};
+      const PoolOffset at = geo.member_at(slot);
+      env.memory().acquire(at, kLineBytes);
+      env.memory().load_line(at, now);
+      const bool same = std::memcmp(&now, &before[slot], sizeof now) == 0;
+      before[slot] = now;
+      if (!first && !same) return true;
+    }
+    env.sleep_ns(kLookNs);
+  }
+  return false;
+}
+
 int look(const backend::Address &address, Found &ret, std::string *why) {
   if (!backend::Backend::exists(address)) return 0;
   for (const std::string &path : address.paths) {
@@ -46,11 +72,12 @@ int look(const backend::Address &address, Found &ret, std::string *why) {
   std::unique_ptr<backend::Backend> backend;
   if (auto s = backend::Backend::open(there, backend::OpenMode::kReadOnly, {}, backend); !s.ok()) {
     // Too short to be mapped, or a device of it is missing: something, but no store.
-    if (s.err == -EACCES || s.err == -ENODEV) return fail(why, s.err, s.what);
+    const bool fixed = backend::is_device(address.scheme);  // nothing can be made there
+    if (fixed || s.err == -EACCES || s.err == -ENODEV) return fail(why, s.err, s.what);
     ret.something = true;
     return 0;
   }
-  ret.something = address.scheme != backend::Scheme::kDax;
+  ret.something = !backend::is_device(address.scheme);
   media::MappedReader::Device devices[media::kMaxDevices];
   u32 count = 0;
   for (const backend::DeviceSpan &d : backend->devices()) {
@@ -69,6 +96,9 @@ int look(const backend::Address &address, Found &ret, std::string *why) {
   if (!ret.lived_in) {
     backend->locks().any_elsewhere(backend::LockKind::kStandby, 0, media::kMaxStandbys,
                                    ret.lived_in);
+  }
+  if (ret.store && !ret.lived_in && backend::is_device(address.scheme)) {
+    ret.lived_in = members_move(*backend, superblock.geometry);
   }
   return 0;
 }
@@ -105,14 +135,13 @@ int choose_sizes(backend::Address &address, const MakeOptions &options, const Fo
     }
     address.devices = options.devices;
   }
-  const bool device =
-      address.scheme == backend::Scheme::kDax || address.scheme == backend::Scheme::kDev;
+  const bool device = backend::is_device(address.scheme);
   if (device && found.device_bytes.empty()) {  // nothing is made there: say why it cannot be used
     std::unique_ptr<backend::Backend> backend;
     const auto s = backend::Backend::open(address, backend::OpenMode::kReadWrite, {}, backend);
     return fail(why, s.ok() ? -ENODEV : s.err, s.ok() ? address.text + ": no device" : s.what);
   }
-  if (address.scheme == backend::Scheme::kDax || (!address.size && !found.device_bytes.empty())) {
+  if (device || (!address.size && !found.device_bytes.empty())) {
     ret = found.device_bytes;
     return 0;
   }

@@ -72,7 +72,7 @@ public:
     backend_.locks().unlock(lock_kind(kind), index);
   }
 
-  bool revoked() noexcept { return false; }  // only the driver revokes mappings
+  bool revoked() const noexcept { return backend_.revoked(); }
   bool reach(PoolOffset end) noexcept;
   constexpr bool mutant(pool::Mutant) const noexcept { return false; }
   void mark(const char *) noexcept {}

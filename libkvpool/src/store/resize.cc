@@ -135,8 +135,10 @@ int Context::resize(const ResizeOptions &options, ResizeReport &ret_report, std:
   if (options_.read_only && !options.dry_run) {
     return fail(why, -EROFS, address_ + ": opened read-only");
   }
-  if (backend_->address().scheme == backend::Scheme::kDax) {
-    return fail(why, -EOPNOTSUPP, address_ + ": the size of a dax device is fixed");
+  if (backend::is_device(backend_->address().scheme)) {
+    const bool dax = backend_->address().scheme == backend::Scheme::kDax;
+    return fail(why, -EOPNOTSUPP,
+                address_ + ": the size of " + (dax ? "a dax device" : "a partition") + " is fixed");
   }
   ResizeReport report;
   report.shrinks = options.shrink;

@@ -385,7 +385,8 @@ int ticket_valid(Context &context, const TicketWire &wire, std::string *why) {
   bool valid = false;
   if (int err = context.store().validate_one(hit, *scratch, valid))
     return context.explain(err, why);
-  return valid ? 1 : 0;
+  // In that order: while the scratch is held, nothing comes back.
+  return valid && context.mapped_all_along(ticket.address, ticket.generation) ? 1 : 0;
 }
 
 int map_block(Context &context, const TicketWire &wire, u64 max, MappedPiece *ret_pieces,
@@ -410,6 +411,7 @@ int map_block(Context &context, const TicketWire &wire, u64 max, MappedPiece *re
     offset += piece.bytes;
     ++n;
   }
+  context.note_mapped(ticket.address, ticket.generation);
   return static_cast<int>(n);
 }
 
