@@ -142,19 +142,16 @@ static int take(struct kvpool *pool, void *arg)
 	return 0;
 }
 
-/* Scrubs of another administrator cannot be known to be clean here, so nothing is. */
 int kvpool_admin_take(struct kvpool *pool, u64 *ret_epoch)
 {
-	bool was = pool->admin_epoch;
-	int err;
+	return control_lost(pool) ? -ENXIO : kvpool_call(pool, take, ret_epoch);
+}
 
-	if (control_lost(pool))
-		return -ENXIO;
-	err = kvpool_call(pool, take, ret_epoch);
-
-	if (!err && !was)
-		memset(pool->clean, 0, (kvpool_unit_count(&pool->geo) + 7) / 8);
-	return err;
+/* What another administrator scrubbed, or gave away, is not known to be clean here. */
+static void bind_clean(struct kvpool *pool)
+{
+	kvpool_bits_bind(pool->clean, (kvpool_unit_count(&pool->geo) + 7) / 8, &pool->clean_epoch,
+			 pool->admin_epoch);
 }
 
 static void read_host(struct kvpool *pool, u32 host, struct kvpool_host_view *view)
@@ -219,7 +216,8 @@ struct creation {
 	bool grow;
 	u8 uuid[16];
 	u8 *barred; /* units that some host may still reach */
-	u8 *dirty; /* units to scrub first */
+	u8 *planned; /* units to be given */
+	u8 *dirty; /* those of them to scrub first */
 	u32 ret_id;
 	u32 ret_first;
 	u32 ret_slices;
@@ -272,6 +270,7 @@ static int try_units(struct kvpool *pool, struct creation *creation)
 
 	if (err)
 		return err;
+	memset(creation->planned, 0, (kvpool_unit_count(&pool->geo) + 7) / 8);
 	memset(creation->dirty, 0, (kvpool_unit_count(&pool->geo) + 7) / 8);
 	for (i = old_count; i < pool->next->slice_count; i++) {
 		const struct kvpool_slice_entry *slice = &pool->next->slices[i];
@@ -279,6 +278,7 @@ static int try_units(struct kvpool *pool, struct creation *creation)
 		for (unit = 0; unit < slice->unit_count; unit++) {
 			number = kvpool_unit_number(&pool->geo, slice->device,
 						    slice->first_unit + unit);
+			kvpool_bit_set(creation->planned, number);
 			if (hosts_in(pool, number, 1)) {
 				kvpool_bit_set(creation->barred, number);
 				creation->held = true;
@@ -312,6 +312,7 @@ static int plan_creation(struct kvpool *pool, void *arg)
 
 	if (err)
 		return err;
+	bind_clean(pool);
 	bar_gone(pool, creation);
 	do {
 		err = try_units(pool, creation);
@@ -332,6 +333,10 @@ static int plan_creation(struct kvpool *pool, void *arg)
 	return err;
 }
 
+/*
+ * The units that were planned and no others: some may have become free meanwhile that nobody
+ * scrubbed.
+ */
 static int commit_creation(struct kvpool *pool, void *arg)
 {
 	struct creation *creation = arg;
@@ -346,18 +351,20 @@ static int commit_creation(struct kvpool *pool, void *arg)
 	err = still_admin(pool);
 	if (err)
 		return err;
+	bind_clean(pool);
+	for (unit = 0; unit < units; unit++) {
+		if (!kvpool_bit(creation->planned, unit))
+			kvpool_bit_set(creation->barred, unit);
+		else if (!kvpool_bit(pool->clean, unit))
+			return -EIO;
+	}
 	err = make_table(pool, creation);
 	if (err)
 		return err;
 	/* Whatever the new tenant leaves there is not clean. */
-	kvpool_table_units(pool->next, &pool->geo, pool->unit_scratch);
 	for (unit = 0; unit < units; unit++)
-		if (kvpool_bit(pool->unit_scratch, unit)) {
-			/* Units that were not planned: the table changed meanwhile. */
-			if (!kvpool_bit(pool->clean, unit) && kvpool_bit(creation->dirty, unit))
-				return -EAGAIN;
+		if (kvpool_bit(creation->planned, unit))
 			kvpool_bit_clear(pool->clean, unit);
-		}
 	return write_table(pool, pool->admin_epoch);
 }
 
@@ -389,8 +396,9 @@ static int create(struct kvpool *pool, struct creation *creation)
 	int err, scrub_err;
 
 	creation->barred = kzalloc(bytes, GFP_KERNEL);
+	creation->planned = kzalloc(bytes, GFP_KERNEL);
 	creation->dirty = kzalloc(bytes, GFP_KERNEL);
-	err = creation->barred && creation->dirty ? 0 : -ENOMEM;
+	err = creation->barred && creation->planned && creation->dirty ? 0 : -ENOMEM;
 	if (!err)
 		err = kvpool_call(pool, plan_creation, creation);
 	if (!err) {
@@ -401,6 +409,7 @@ static int create(struct kvpool *pool, struct creation *creation)
 			err = scrub_err;
 	}
 	kfree(creation->barred);
+	kfree(creation->planned);
 	kfree(creation->dirty);
 	return err;
 }
@@ -671,6 +680,7 @@ void kvpool_scrub_work(struct work_struct *work)
 			break;
 		mutex_lock(&kvpool_lock);
 		kvpool_table_units(pool->table, &pool->geo, taken);
+		bind_clean(pool);
 		mutex_unlock(&kvpool_lock);
 		device = unit / pool->geo.units_per_device;
 		first = kvpool_first_data_unit(&pool->geo, device);

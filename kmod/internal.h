@@ -90,8 +90,9 @@ struct kvpool {
 	u64 *held; /* by slice of `table`: hosts whose proof is missing */
 	u64 admin_epoch; /* own, 0: another's or nobody's */
 
-	/* Units found clean by this administrator; kvpool_control_lock. */
+	/* Units found clean in an epoch of this administrator; kvpool_control_lock. */
 	u8 *clean;
+	u64 clean_epoch;
 	struct work_struct scrub;
 
 	struct list_head watches; /* remove.c; kvpool_lock */

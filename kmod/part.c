@@ -207,6 +207,21 @@ int kvpool_part_follow(struct kvpool_part *part)
 	return err;
 }
 
+static bool is_any(const struct kvpool_slice *slice)
+{
+	return true;
+}
+
+static bool is_leaving(const struct kvpool_slice *slice)
+{
+	return slice->leaving;
+}
+
+static bool is_new(const struct kvpool_slice *slice)
+{
+	return slice->announced && !slice->attached;
+}
+
 /* Whether lines of it may be in this host's caches and can be written back. */
 static bool has_lines(const struct kvpool_slice *slice)
 {
@@ -215,29 +230,29 @@ static bool has_lines(const struct kvpool_slice *slice)
 
 /*
  * Lines of this host are written back and forgotten, of whatever type the mappings were:
- * devices may allocate, too. `leaving`: of the slices alone that are marked so.
+ * devices may allocate, too.
  */
-static void retire(struct kvpool_part *part, bool leaving)
+static void retire(struct kvpool_part *part, bool (*chosen)(const struct kvpool_slice *slice))
 {
 	struct kvpool_slice *slice;
 	unsigned long id;
 	u64 bytes = 0;
 
 	xa_for_each(&part->slices, id, slice)
-		if (has_lines(slice) && (slice->leaving || !leaving))
+		if (has_lines(slice) && chosen(slice))
 			bytes += slice->bytes;
 	if (bytes > RETIRE_LINES_MAX && !kvpool_in_guest()) {
 		kvpool_caches_empty();
 		return;
 	}
 	xa_for_each(&part->slices, id, slice)
-		if (has_lines(slice) && (slice->leaving || !leaving))
+		if (has_lines(slice) && chosen(slice))
 			kvpool_caches_retire((void __force *)slice->map, slice->bytes);
 }
 
 void kvpool_part_retire(struct kvpool_part *part)
 {
-	retire(part, false);
+	retire(part, is_any);
 }
 
 /* One mapping a slice, of the partition's type: it holds the type for every mapping of a user. */
@@ -318,11 +333,6 @@ static int write_reaper_page(struct kvpool *pool, struct kvpool_part *part)
 	return 0;
 }
 
-static bool is_new(const struct kvpool_slice *slice)
-{
-	return slice->announced && !slice->attached;
-}
-
 /*
  * After cached lines were written back. To a device that is gone they cannot be, and may be one
  * day if it comes back: until this host's next incarnation its units stay in the use lines.
@@ -343,13 +353,13 @@ static void withdraw(struct kvpool *pool, struct kvpool_part *part)
 	struct kvpool_slice *slice;
 	unsigned long id;
 
-	xa_for_each(&part->slices, id, slice) {
-		if (!is_new(slice))
-			continue;
-		if (has_lines(slice))
-			kvpool_caches_retire((void __force *)slice->map, slice->bytes);
-		leave_slice(pool, slice);
-	}
+	retire(part, is_new);
+	xa_for_each(&part->slices, id, slice)
+		if (is_new(slice))
+			leave_slice(pool, slice);
+	/* What was asked for before is what the others have. */
+	if (part->attached)
+		part->type_obtained = part->type;
 }
 
 static int map_new(struct kvpool *pool, struct kvpool_part *part)
@@ -364,9 +374,9 @@ static int map_new(struct kvpool *pool, struct kvpool_part *part)
 		err = map_slice(part, slice);
 		if (err)
 			return err;
-		/* Prefetch may have kept lines of what stood there before. */
-		kvpool_caches_retire((void __force *)slice->map, slice->bytes);
 	}
+	/* Prefetch may have kept lines of what stood there before. */
+	retire(part, is_new);
 	return part->type == KVPOOL_TYPE_WB && is_new(first) ? write_reaper_page(pool, part) : 0;
 }
 
@@ -586,7 +596,7 @@ static void detach(struct kvpool *pool, struct kvpool_part *part)
 	unsigned long id;
 
 	if (!READ_ONCE(pool->gone)) {
-		retire(part, true);
+		retire(part, is_leaving);
 		kvpool_settle();
 	}
 	xa_for_each(&part->slices, id, slice) {

@@ -329,6 +329,9 @@ void kvpool_table_apply(struct kvpool *pool)
 
 	mutex_lock(&kvpool_lock);
 	swap(pool->table, pool->next);
+	/* Somebody took it for dead: what it uses may be another's from now on. */
+	if (pool->table->fenced[pool->host] == pool->incarnation)
+		kvpool_host_gone(pool, "an administrator fenced it");
 	carry_held(pool, pool->next);
 	kvpool_event_pool(KVPOOL_EVENT_TABLE, kvpool_epoch_host(pool->table->epoch),
 			  pool->table->generation);

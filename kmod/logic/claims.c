@@ -83,6 +83,14 @@ int kvpool_claims_next(const struct kvpool_claim_view *views, u32 count, u32 hos
 	return 0;
 }
 
+void kvpool_bits_bind(u8 *bits, u32 bytes, u64 *bound, u64 epoch)
+{
+	if (*bound == epoch)
+		return;
+	memset(bits, 0, bytes);
+	*bound = epoch;
+}
+
 bool kvpool_claims_outbid(const struct kvpool_claim_view *views, u32 count, u64 epoch)
 {
 	u32 host;

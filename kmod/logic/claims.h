@@ -41,6 +41,11 @@ int kvpool_claims_in_force(const struct kvpool_claim_view *views, u32 count);
  * all.
  */
 int kvpool_claims_next(const struct kvpool_claim_view *views, u32 count, u32 host, u64 *ret_epoch);
+/*
+ * What an administrator knows of units counts under the epoch in which he learned it: whoever
+ * administered in between has given them to somebody. Clears the bits if `bound` is another one.
+ */
+void kvpool_bits_bind(u8 *bits, u32 bytes, u64 *bound, u64 epoch);
 /* Whether somebody claimed above this epoch, or may have: what cannot be read counts as higher. */
 bool kvpool_claims_outbid(const struct kvpool_claim_view *views, u32 count, u64 epoch);
 

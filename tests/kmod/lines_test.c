@@ -264,6 +264,18 @@ Test(lines, who_is_proven_out) {
   cr_expect(kvpool_host_is_out(&host, &use));
 }
 
+Test(lines, what_was_clean_in_another_epoch_is_not) {
+  u8 bits[2] = {0xff, 0xff};
+  u64 bound = 0;
+  kvpool_bits_bind(bits, 1, &bound, 0x101);
+  cr_expect(bits[0] == 0 && bits[1] == 0xff && bound == 0x101);
+  bits[0] = 4;
+  kvpool_bits_bind(bits, 1, &bound, 0x101);
+  cr_expect_eq(bits[0], 4, "the same administrator knows it still");
+  kvpool_bits_bind(bits, 1, &bound, 0x301);
+  cr_expect_eq(bits[0], 0, "who takes over again, after another, does not");
+}
+
 Test(lines, copies_of_a_use_line_add_up) {
   u8 bits[32] = {0};
   union kvpool_line line;

@@ -171,6 +171,45 @@ Test(table, barred_units_are_left_out) {
   cr_expect_eq(kvpool_table_create(&table, &geo, &plan, barred, scratch, &id), -ENOSPC);
 }
 
+// What an administrator plans, scrubs, and then gives: with all other units barred it is the same
+// units, whatever has become free meanwhile.
+Test(table, planned_units_are_given_and_no_others, .timeout = 60) {
+  struct kvpool_geometry geo = test_geometry(3);
+  static const u8 uuid[16] = {7};
+  static struct kvpool_table planned;
+  u64 state = 99;
+  u32 id = 0, tried = 0;
+  kvpool_table_init(&table);
+  for (int round = 0; round < 3000; round++) {
+    char name[2] = {(char)('a' + test_random(&state) % 6), 0};
+    struct kvpool_create_plan plan = {.name = name, .uuid = uuid, .type = KVPOOL_TYPE_WC};
+    plan.bytes = (test_random(&state) % 6 + 1) << geo.unit_shift;
+    plan.slice_bytes = (test_random(&state) % 3) << geo.unit_shift;
+    u8 barred[3] = {(u8)(test_random(&state) & test_random(&state))}, wanted[3], got[3], old[3];
+    planned = table;
+    if (!kvpool_table_create(&planned, &geo, &plan, barred, scratch, &id)) {
+      kvpool_table_units(&table, &geo, old);
+      kvpool_table_units(&planned, &geo, wanted);
+      for (int i = 0; i < 3; i++) wanted[i] &= (u8)~old[i];
+      for (int i = 0; i < 3; i++) barred[i] = (u8)~wanted[i];
+      // The scrub takes its time: what drained is gone when it ends.
+      for (u32 i = table.slice_count; i--;)
+        if (table.slices[i].state == KVPOOL_SLICE_DRAINING) kvpool_table_drop_slice(&table, i);
+      kvpool_table_units(&table, &geo, old);
+      cr_assert_eq(kvpool_table_create(&table, &geo, &plan, barred, scratch, &id), 0);
+      kvpool_table_units(&table, &geo, got);
+      for (int i = 0; i < 3; i++) cr_assert_eq(got[i] & ~old[i], wanted[i]);
+      tried++;
+    }
+    name[0] = (char)('a' + test_random(&state) % 6);
+    kvpool_table_drain(&table, name, false);
+    if (test_random(&state) % 4 == 0)
+      for (u32 i = table.slice_count; i--;)
+        if (table.slices[i].state == KVPOOL_SLICE_DRAINING) kvpool_table_drop_slice(&table, i);
+  }
+  cr_expect(tried > 300, "%u", tried);
+}
+
 Test(table, slices_are_no_longer_than_asked_for) {
   struct kvpool_geometry geo = test_geometry(2);
   static const u8 uuid[16] = {7};

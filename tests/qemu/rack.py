@@ -153,6 +153,7 @@ class Rack:
         self.lost_devices()
         self.killed_administrator()
         self.second_writer()
+        self.fenced_alive()
 
     # What one host decides the others follow; what one writes the others read.
     def meet(self) -> None:
@@ -362,6 +363,22 @@ class Rack:
         self.same(user, "member 0 quit", 0, "they end")
         self.until(user, "release", 0, 0, "then it can be given up")
         self.same(user, "claim 0 1", 0, "and claimed anew")
+
+    # Fenced by mistake: it lives, and ends itself when it sees what is thought of it.
+    def fenced_alive(self) -> None:
+        _, user, rival = self.machines
+        self.until(user, "partition pay", 2, 1, "a host is there")
+        self.same(user, "member 0 join 600000", 0, "with a member")
+        self.same(user, "member 0 write 64 1", 0, "that writes")
+        self.until(rival, "host 1", 1, UP, "and is seen")
+        time.sleep(0.5)
+        self.same(rival, f"fence 1 {rival.ask('host 1')[2]}", 0, "an operator says that it is off")
+        self.until(user, "info", 1, 2, "it fences itself")
+        self.until(user, "member 0 revoked", 1, 1, "its members are cut off")
+        self.expect(user.ask("member 0 write 64 1")[0] == SIGBUS, "and store nothing any more")
+        self.same(user, "member 0 quit", 0, "they end")
+        self.until(user, "release", 0, 0, "it is given up")
+        self.same(user, "claim 0 1", 0, "and claimed anew, as another incarnation")
 
 
     def run_all(self) -> None:

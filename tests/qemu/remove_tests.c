@@ -7,6 +7,7 @@
 #include "guest.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 
 enum { kDevices = 3 };
@@ -91,15 +92,72 @@ static void files(void) {
   fails(watch(0, 0, 0xfa), ENODEV, "watching for no pool");
 }
 
-// Units: 3 for data on each device; one for ctl, two on each for pay, one each for near and far.
-static void fill(void) {
+// JOIN with one payload partition; the words of all its slices, or a pattern into each page.
+struct whole {
+  const char *name;
+  bool write;
+  uint64_t *words;
+};
+
+static int whole_partition(void *arg) {
+  const struct whole *whole = arg;
+  int fds[1] = {node(whole->name, O_RDWR)};
+  const int ctl = node("ctl", O_RDWR);
+  struct kvpool_join join = {.fd_count = 1, .lease_ms = 60000};
+  join.fds = (uintptr_t)fds;
+  if (ioctl(ctl, KVPOOL_JOIN, &join)) return 1;
+  for (uint32_t device = 0; device < kDevices; device++) {
+    const struct kvpool_item_slice slice = slice_on(whole->name, device);
+    if (!slice.id) continue;
+    uint8_t *at = mmap(NULL, slice.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0],
+                       (off_t)slice.map_offset);
+    if (at == MAP_FAILED) return 2;
+    for (uint64_t i = 0; i < slice.bytes; i += 4096) {
+      if (whole->write && touch_write(at + i, 0x5a5a5a5a00000000ull | i)) return 3;
+      if (whole->words) *whole->words |= word_at(at + i);
+    }
+  }
+  return 0;
+}
+
+static void *let_go(void *arg) {
+  (void)arg;
+  pause_ms(100);
+  put_file(DEBUG "fail_drain", "0");
+  return NULL;
+}
+
+// Units that get free while others are scrubbed for a new tenant come first in order: they are not
+// given to him, since nobody scrubbed them.
+static void freed_meanwhile(void) {
+  pthread_t thread;
+  uint64_t *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  struct whole stain = {"pay", true, NULL}, look = {"next", false, words};
   ok(claim_three(KVPOOL_CLAIM_F_LABEL | KVPOOL_CLAIM_F_FORCE, 0) == 0, "three devices, labelled");
-  ok(create("ctl", UNIT, KVPOOL_TYPE_WB) == 0 && create("pay", 6 * UNIT, KVPOOL_TYPE_WC) == 0 &&
-         create("near", UNIT, KVPOOL_TYPE_WC) == 0 && create("far", UNIT, KVPOOL_TYPE_WC) == 0,
-     "four partitions");
+  ok(create("ctl", UNIT, KVPOOL_TYPE_WB) == 0 && create("pay", 3 * UNIT, KVPOOL_TYPE_WC) == 0,
+     "two partitions");
+  ok(put_file(DEBUG "fail_drain", "1") == 0 && in_child(whole_partition, &stain) == 0,
+     "a tenant leaves something in one, and its host is slow");
+  pause_ms(1500);
+  ok(destroy("pay", 0) == 0 && partition("pay").id, "which is destroyed, and drains");
+  pthread_create(&thread, NULL, let_go, NULL);
+  ok(create("next", 5 * UNIT, KVPOOL_TYPE_WC) == 0, "another one is made of all other units");
+  ok(!partition("pay").id, "the first was over before");
+  pthread_join(thread, NULL);
+  const int result = in_child(whole_partition, &look);
+  ok(result == 0 && *words == 0, "the next tenant finds nothing: %d, %#llx", result,
+     (unsigned long long)*words);
+  ok(destroy("next", 0) == 0 && drains_away("next"), "it goes, too");
+}
+
+// Units: 3 for data on each device; one for ctl, 2, 2 and 1 for pay, one each for near and far.
+static void fill(void) {
+  ok(create("pay", 5 * UNIT, KVPOOL_TYPE_WC) == 0 && create("near", UNIT, KVPOOL_TYPE_WC) == 0 &&
+         create("far", UNIT, KVPOOL_TYPE_WC) == 0,
+     "three more partitions");
   ok(slice_on("ctl", 0).id && slice_on("pay", 2).id && slice_on("near", 1).id &&
-         slice_on("far", 2).id && info().free_units == 0,
-     "one has a slice on each device, one lies on the last alone");
+         slice_on("far", 2).id && info().free_units == 1,
+     "one has a slice on each device, one lies on the last alone, where a unit is free");
 }
 
 static void injected(void) {
@@ -140,7 +198,7 @@ static void stuck(void) {
          slice_on("pay", 2).held_hosts == 1,
      "nobody uses it, and still it is held by the host that does not say so");
   ok(put_file(DEBUG "fail_drain", "0") == 0 && drains_away("pay"), "until it does");
-  ok(create("pay", 6 * UNIT, KVPOOL_TYPE_WC) == 0, "then it is made anew");
+  ok(create("pay", 5 * UNIT, KVPOOL_TYPE_WC) == 0, "then it is made anew");
 }
 
 static int *step; /* of a child: 1 it has mapped; 2 it may go */
@@ -229,7 +287,8 @@ static void pulled(void) {
   ok(put_file(DEBUG "device_gone", "2") == 0, "the last device goes");
   of_a_lost_slice(&store, at);
   of_a_lost_node(far);
-  ok(info().is_admin && info().state == KVPOOL_CLAIM_CLAIMED, "this host administers as before");
+  ok(info().is_admin && info().state == KVPOOL_CLAIM_CLAIMED && info().free_units == 0,
+     "this host administers as before, and has no unit of it to give");
   ok(destroy("near", 0) == 0 && drains_away("near"), "it frees a unit of another device");
   fails(create("two", 2 * UNIT, KVPOOL_TYPE_WC), ENOSPC, "nothing of the lost one is given");
   ok(create("near", UNIT, KVPOOL_TYPE_WC) == 0 && slice_on("near", 1).id, "but the other is");
@@ -319,6 +378,7 @@ static void held_after_release(void) {
 void test_remove(void) {
   step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   files();
+  freed_meanwhile();
   fill();
   in_process("injected", injected);
   stuck();

@@ -393,6 +393,36 @@ static void another_host(void) {
   expect(run("kvpool setup release"), 0, "released", "the end");
 }
 
+/* A slice is taken away below an owner that lives on: what it would read there now is nobody's. */
+static void taken_away(void) {
+  struct kvpool_item_slice items[32];
+  struct kvpool_list list = {
+      .kind = KVPOOL_LIST_SLICES, .item_bytes = sizeof items[0], .count = 32};
+  list.items = (uintptr_t)items;
+  const pid_t owner = serve("dev:ctl+more");
+  uint32_t last = 0, first = 0;
+  ok(ioctl(control, KVPOOL_LIST, &list) == 0, "slices are listed");
+  for (uint32_t i = 0; i < list.ret_count && i < 32; i++) {
+    if (items[i].partition != partition("more").id) continue;
+    if (!first) first = items[i].id;
+    last = items[i].id;
+  }
+  ok(last > first && shrink("more", &last, 1, 0, 0) == 0, "one of a store's is taken away");
+  int status = 0, ended = 0;
+  for (int i = 0; i < 100 && !ended; i++, pause_ms(100)) {
+    ended = waitpid(owner, &status, WNOHANG) == owner;
+  }
+  ok(ended && WIFEXITED(status) && WEXITSTATUS(status) != 0,
+     "its owner does not serve what it has not: %d, status %#x", ended, (unsigned)status);
+  if (!ended) end(owner, SIGKILL);
+  expect(run("kvpool get k1 /tmp/out --pool dev:ctl+more"), 1, "", "nor does anybody");
+  expect(run("kvpool setup partition destroy more --yes"), 0, "destroying more", "the rest goes");
+  ok(wait_gone("more"), "and is gone");
+  expect(run("kvpool setup partition create more --size 128MiB --slice 64MiB"), 0, "2 slices",
+         "another one in its place");
+  expect(run("kvpool format dev:ctl+more --block-bytes 16KiB --yes"), 0, "", "with a new store");
+}
+
 void test_store(void) {
   mkdir("/dev/shm", 01777);
   mount("shm", "/dev/shm", "tmpfs", 0, NULL);
@@ -409,6 +439,7 @@ void test_store(void) {
   watched();
   storm();
   rights();
+  taken_away();
   in_use();
   another_host();
   close_control();

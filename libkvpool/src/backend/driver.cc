@@ -329,6 +329,10 @@ Status Membership::join() {
   args.flags = KVPOOL_JOIN_F_ZERO_PAGE;  // an engine loses its cache, not its life
   args.fds = reinterpret_cast<std::uintptr_t>(others.data());
   args.fd_count = static_cast<u32>(fds_.size() - 1);
+  // Before: what goes from here on counts. What is gone by now, check_pieces finds.
+  if (const auto *state = static_cast<const kvpool_state_page *>(state_); state != nullptr) {
+    lost_.store(__atomic_load_n(&state->lost, __ATOMIC_ACQUIRE), std::memory_order_release);
+  }
   if (const int err = command(fds_[0], KVPOOL_JOIN, args); err != 0) {
     return explain_join(err, shown_);
   }
@@ -363,6 +367,8 @@ Status Membership::join_again() {
 bool Membership::revoked() const noexcept {
   const auto *state = static_cast<const kvpool_state_page *>(state_);
   return __atomic_load_n(&state->revoked, __ATOMIC_ACQUIRE) != 0 ||
+         __atomic_load_n(&state->lost, __ATOMIC_ACQUIRE) !=
+             lost_.load(std::memory_order_acquire) ||
          __atomic_load_n(&state->incarnation, __ATOMIC_ACQUIRE) !=
              incarnation_.load(std::memory_order_acquire);
 }

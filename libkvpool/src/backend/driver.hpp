@@ -108,6 +108,7 @@ private:
   pid_t pid_ = 0;
   u32 host_ = 0, slot_ = 0;
   std::atomic<u64> incarnation_{0};
+  std::atomic<u64> lost_{0};     // slices that had been taken away when it joined last
   const void *state_ = nullptr;  // the driver's page, read-only
   std::unique_ptr<Renewer> renewer_;
 };
