@@ -200,7 +200,7 @@ constexpr MutantInfo kMutants[] = {
     {pool::Mutant::kLostRevived, "lost-revived", "14",
      "what lay on a lost device is hidden for good: no put brings it back", "device"},
     {pool::Mutant::kUnreadPublished, "unread-published", "14",
-     "what its writer cannot read back is not published", "device"},
+     "what its writer cannot read back is not published", "device@3672"},
     {pool::Mutant::kControlIgnored, "control-ignored", "14",
      "who finds lines and rings moved ends", "control"},
     {pool::Mutant::kControlAtOnce, "control-at-once", "14",

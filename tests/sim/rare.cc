@@ -27,7 +27,7 @@ constexpr RareMark kRareMarks[] = {
     {"outbid_owner_knows_alone", "device", 87, nullptr},
     {"older_area_filled", "device", 7, nullptr},
     {"member_line_mended", "crash", 80, nullptr},
-    {"validate_again", "store-small", 1287, nullptr},
+    {"validate_again", "store-small", 5094, nullptr},
     {"versions_used_up", "doubt", 84, nullptr},
     {"claim_jump", nullptr, 0,
      "unit pool_failure: claim_far_above_the_others_is_damage"},

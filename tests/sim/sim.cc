@@ -349,6 +349,13 @@ void Sim::block(const void *queue, u64 host_ns_max) {
   leave();
 }
 
+void Sim::block_for(const void *queue, ProcessId holder) {
+  Thread &thread = *threads_[current_];
+  thread.waits_for = holder;
+  block(queue);
+  thread.waits_for = kNobody;
+}
+
 void Sim::wake(const void *queue, bool all) {
   const u32 first = static_cast<u32>(rng_.below(thread_count_));
   for (u32 i = 0; i < thread_count_; ++i) {
@@ -391,6 +398,11 @@ void Sim::kill(ProcessId process) {
     if (thread.state == State::kRunnable) remove_runnable(id);
     thread.state = State::kDead;
     if (thread.world_thread != kNobody) world_.crash_thread(thread.world_thread);
+  }
+  // An inspector looks into a member of another process: nobody gives that one's mutex back.
+  for (ThreadId id = 0; id < thread_count_; ++id) {
+    Thread &thread = *threads_[id];
+    if (thread.state == State::kBlocked && thread.waits_for == process) make_runnable(id);
   }
   pass_on_locks(process);
 }

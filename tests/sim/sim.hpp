@@ -102,6 +102,8 @@ public:
   // Blocks until wake(); `queue` is any address. A spurious return is possible.
   void block(const void *queue, u64 host_ns_max = ~u64{0});
   void wake(const void *queue, bool all);
+  // For what `holder`, a process, will give back: until then, or until the holder is dead.
+  void block_for(const void *queue, ProcessId holder);
   ThreadId current() const { return current_; }
   ProcessId current_process() const { return threads_[current_]->process; }
   u32 current_world_thread() const { return threads_[current_]->world_thread; }
@@ -193,6 +195,7 @@ private:
     bool frozen = false;
     Time wake = 0;
     const void *queue = nullptr;
+    ProcessId waits_for = kNobody;  // who holds what it blocks on, where that is known
     u32 priority = 0;
     u64 burst = 0;
     Counters counters;

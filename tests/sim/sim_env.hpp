@@ -21,13 +21,13 @@ public:
   public:
     void lock() {
       rack().step(20, "lock mutex");
-      while (held_) rack().block(this);
-      held_ = true;
+      while (held_ && rack().alive(holder_)) rack().block_for(this, holder_);
+      take();
     }
     bool try_lock() {
       rack().step(20, "try mutex");
-      if (held_) return false;
-      held_ = true;
+      if (held_ && rack().alive(holder_)) return false;
+      take();
       return true;
     }
     void unlock() {
@@ -36,7 +36,12 @@ public:
     }
 
   private:
+    void take() {
+      held_ = true;
+      holder_ = rack().current_process();
+    }
     bool held_ = false;
+    ProcessId holder_ = 0;
   };
 
   // Locks are those of one machine: another one that uses the same host id does not see them.
