@@ -19,7 +19,7 @@ static u64 sequence; /* ring_lock */
 
 int kvpool_events_open(struct kvpool_open *open)
 {
-	struct kvpool_event *events = (void *)__get_free_page(GFP_KERNEL_ACCOUNT);
+	struct kvpool_event_record *events = (void *)__get_free_page(GFP_KERNEL_ACCOUNT);
 
 	if (!events)
 		return -ENOMEM;
@@ -40,7 +40,7 @@ void kvpool_events_close(struct kvpool_open *open)
 	free_page((unsigned long)open->ring.events);
 }
 
-static bool concerns(const struct kvpool_open *open, const struct kvpool_event *event,
+static bool concerns(const struct kvpool_open *open, const struct kvpool_event_record *event,
 		     struct kvpool_part *const *parts, u32 count)
 {
 	u32 i;
@@ -53,7 +53,7 @@ static bool concerns(const struct kvpool_open *open, const struct kvpool_event *
 	return !count && open->part->id == event->partition;
 }
 
-static void raise(struct kvpool_event *event, struct kvpool_part *const *parts, u32 count)
+static void raise(struct kvpool_event_record *event, struct kvpool_part *const *parts, u32 count)
 {
 	struct kvpool_open *open;
 
@@ -72,7 +72,7 @@ static void raise(struct kvpool_event *event, struct kvpool_part *const *parts, 
 /* Of the pool: all hear it. */
 void kvpool_event_pool(u32 kind, u32 host, u64 value)
 {
-	struct kvpool_event event = { .kind = kind, .host = host, .value = value };
+	struct kvpool_event_record event = { .kind = kind, .host = host, .value = value };
 
 	raise(&event, NULL, 0);
 }
@@ -80,7 +80,7 @@ void kvpool_event_pool(u32 kind, u32 host, u64 value)
 /* Of a member: heard on the nodes of all partitions that it joined. */
 void kvpool_event_member(const struct kvpool_member *member, u32 kind)
 {
-	struct kvpool_event event = {
+	struct kvpool_event_record event = {
 		.kind = kind,
 		.partition = member->parts[0]->id,
 		.host = member->parts[0]->pool->host,
@@ -94,7 +94,7 @@ void kvpool_event_member(const struct kvpool_member *member, u32 kind)
 void kvpool_event_place(u32 kind, const struct kvpool *pool, u32 partition, u32 slice,
 			struct kvpool_place at, u64 bytes, u64 value)
 {
-	struct kvpool_event event = {
+	struct kvpool_event_record event = {
 		.kind = kind,
 		.partition = partition,
 		.slice = slice,
@@ -130,7 +130,7 @@ void kvpool_events_end(const struct kvpool_part *part)
 	spin_unlock(&ring_lock);
 }
 
-static bool take(struct kvpool_open *open, struct kvpool_event *event)
+static bool take(struct kvpool_open *open, struct kvpool_event_record *event)
 {
 	bool taken;
 
@@ -149,7 +149,7 @@ static bool anything(struct kvpool_open *open)
 ssize_t kvpool_read(struct file *file, char __user *to, size_t bytes, loff_t *offset)
 {
 	struct kvpool_open *open = file->private_data;
-	struct kvpool_event event;
+	struct kvpool_event_record event;
 	size_t done = 0;
 
 	if (bytes < sizeof(event))

@@ -6,7 +6,7 @@ static void lose(struct kvpool_ring *ring, u32 more)
 	ring->lost = more > ~0u - ring->lost ? ~0u : ring->lost + more;
 }
 
-void kvpool_ring_push(struct kvpool_ring *ring, const struct kvpool_event *event)
+void kvpool_ring_push(struct kvpool_ring *ring, const struct kvpool_event_record *event)
 {
 	if (ring->count == ring->room) {
 		ring->first = (ring->first + 1) % ring->room;
@@ -17,7 +17,7 @@ void kvpool_ring_push(struct kvpool_ring *ring, const struct kvpool_event *event
 	ring->count++;
 }
 
-bool kvpool_ring_pop(struct kvpool_ring *ring, struct kvpool_event *event)
+bool kvpool_ring_pop(struct kvpool_ring *ring, struct kvpool_event_record *event)
 {
 	if (!ring->count)
 		return false;
@@ -29,7 +29,7 @@ bool kvpool_ring_pop(struct kvpool_ring *ring, struct kvpool_event *event)
 	return true;
 }
 
-void kvpool_ring_lose(struct kvpool_ring *ring, const struct kvpool_event *event)
+void kvpool_ring_lose(struct kvpool_ring *ring, const struct kvpool_event_record *event)
 {
 	lose(ring, event->lost);
 	lose(ring, 1);

@@ -8,17 +8,17 @@
 #include <linux/kvpool.h>
 
 struct kvpool_ring {
-	struct kvpool_event *events;
+	struct kvpool_event_record *events;
 	u32 room;
 	u32 first;
 	u32 count;
 	u32 lost; /* since the last one that was read */
 };
 
-void kvpool_ring_push(struct kvpool_ring *ring, const struct kvpool_event *event);
+void kvpool_ring_push(struct kvpool_ring *ring, const struct kvpool_event_record *event);
 /* The oldest, which says how many went before it; false: there is none. */
-bool kvpool_ring_pop(struct kvpool_ring *ring, struct kvpool_event *event);
+bool kvpool_ring_pop(struct kvpool_ring *ring, struct kvpool_event_record *event);
 /* One that was taken and did not arrive is lost, with what it stood for. */
-void kvpool_ring_lose(struct kvpool_ring *ring, const struct kvpool_event *event);
+void kvpool_ring_lose(struct kvpool_ring *ring, const struct kvpool_event_record *event);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "logic/events.h"
 
-static struct kvpool_event events[8];
+static struct kvpool_event_record events[8];
 
 static struct kvpool_ring ring_of(u32 room) {
   struct kvpool_ring ring = {.events = events, .room = room};
@@ -15,13 +15,14 @@ static struct kvpool_ring ring_of(u32 room) {
 }
 
 static void push(struct kvpool_ring *ring, u64 sequence) {
-  const struct kvpool_event event = {.kind = KVPOOL_EVENT_TABLE, .sequence = sequence, .lost = 77};
+  const struct kvpool_event_record event = {
+      .kind = KVPOOL_EVENT_TABLE, .sequence = sequence, .lost = 77};
   kvpool_ring_push(ring, &event);
 }
 
 Test(events, empty_at_the_bound_and_beyond) {
   struct kvpool_ring ring = ring_of(3);
-  struct kvpool_event event = {.sequence = 99};
+  struct kvpool_event_record event = {.sequence = 99};
   cr_expect(!kvpool_ring_pop(&ring, &event));
   cr_expect_eq(event.sequence, 99, "untouched");
   for (u64 i = 1; i <= 3; i++) push(&ring, i);
@@ -41,7 +42,7 @@ Test(events, empty_at_the_bound_and_beyond) {
 
 Test(events, what_did_not_arrive_is_lost) {
   struct kvpool_ring ring = ring_of(2);
-  struct kvpool_event event;
+  struct kvpool_event_record event;
   for (u64 i = 1; i <= 4; i++) push(&ring, i);
   cr_assert(kvpool_ring_pop(&ring, &event));
   cr_expect_eq(event.lost, 2);
@@ -61,7 +62,7 @@ Test(events, any_order_of_pushes_and_reads) {
   u64 state = 4711;
   for (u32 room = 1; room <= 8; room++) {
     struct kvpool_ring ring = ring_of(room);
-    struct kvpool_event event;
+    struct kvpool_event_record event;
     u64 pushed = 0, read = 0;
     for (int i = 0; i < 5000; i++) {
       if (test_random(&state) % 2) {

@@ -72,7 +72,7 @@ SIZE(kvpool_partition_grow, 48);
 SIZE(kvpool_partition_shrink, 56);
 SIZE(kvpool_slice_quiet, 24);
 SIZE(kvpool_device_watch, 24);
-SIZE(kvpool_event, 64);
+SIZE(kvpool_event_record, 64);
 SIZE(kvpool_state_page, 40);
 AT(kvpool_slice_record, flags, 19);
 

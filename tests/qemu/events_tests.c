@@ -14,7 +14,7 @@ enum { kSeen = 256 };
 // What a descriptor has heard so far.
 struct ear {
   int fd, count;
-  struct kvpool_event events[kSeen];
+  struct kvpool_event_record events[kSeen];
 };
 static struct ear pool_ear, pay_ear, dev_ear;
 
@@ -32,7 +32,7 @@ static int heard(struct ear *ear, int from, uint32_t kind, uint32_t slice, uint6
   for (int round = 0; round < 100; round++) {
     hear(ear);
     for (int i = from < 0 ? 0 : from; i < ear->count; i++) {
-      const struct kvpool_event *event = &ear->events[i];
+      const struct kvpool_event_record *event = &ear->events[i];
       if (event->kind == kind && (!slice || event->slice == slice) &&
           (!value || event->value == value))
         return i;
@@ -65,7 +65,7 @@ static void close_ears(void) {
 }
 
 static void refusals(void) {
-  struct kvpool_event event;
+  struct kvpool_event_record event;
   struct pollfd poll_of = {.fd = pool_ear.fd, .events = POLLIN};
   hear(&pool_ear);
   ok(read(pool_ear.fd, &event, sizeof event - 1) == -1 && errno == EINVAL, "less than a record");
@@ -180,14 +180,14 @@ static void overflow(void) {
      "others' events take nothing away from a partition's node");
   revoke_member(store.join.ret_incarnation);
   fails(syscall(SYS_read, pool_ear.fd, 8ul, 64ul), EFAULT, "read to nowhere");
-  struct kvpool_event event = {0};
+  struct kvpool_event_record event = {0};
   ok(read(pool_ear.fd, &event, sizeof event) == sizeof event && event.lost == 1,
      "loses that event, and says so");
   store_close(&store);
 }
 
 static void *wait_for_one(void *arg) {
-  struct kvpool_event event = {0};
+  struct kvpool_event_record event = {0};
   const int fd = *(int *)arg;
   return read(fd, &event, sizeof event) == sizeof event ? (void *)(uintptr_t)event.kind : NULL;
 }
@@ -219,7 +219,7 @@ static void the_end_of_a_partition(void) {
          heard(&ear, 0, KVPOOL_EVENT_SLICE_FREE, id, 0) >= 0,
      "its node tells so");
   struct pollfd poll_of = {.fd = ear.fd, .events = POLLIN};
-  struct kvpool_event event;
+  struct kvpool_event_record event;
   ok(poll(&poll_of, 1, 5000) == 1 && poll_of.revents == POLLHUP, "and hangs up: %#x",
      poll_of.revents);
   ok(read(ear.fd, &event, sizeof event) == 0, "nothing more is to be read");

@@ -225,7 +225,7 @@ static int zero_member(void *arg) {
 
 static void of_a_lost_node(int far) {
   struct pollfd poll_of = {.fd = far, .events = POLLIN};
-  struct kvpool_event event = {0};
+  struct kvpool_event_record event = {0};
   struct kvpool_info about = {0};
   bool heard = false;
   ok(partition("far").gone == 1 && partition("pay").gone == 0, "a partition on it alone is gone");

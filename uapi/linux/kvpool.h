@@ -384,7 +384,7 @@ struct kvpool_quiet {
 #define KVPOOL_EVENT_HOST_GONE 12 /* this host has fenced itself; value: incarnation */
 #define KVPOOL_EVENT_DEVICE_GONE 13 /* the slices on it are lost on this host */
 
-struct kvpool_event {
+struct kvpool_event_record {
 	__u32 kind; /* KVPOOL_EVENT_*; skip what you do not know */
 	__u32 lost; /* events of this descriptor between the one read before and this one */
 	__u64 time_ns; /* CLOCK_BOOTTIME */
