@@ -97,7 +97,9 @@ std::vector<Job> make_jobs(const Plan &plan) {
   }
   for (u32 s = 0; plan.scenario.empty() && s < all.size(); ++s) {
     if (!all[s].canary) continue;
-    for (u32 i = 0; i < plan.canary_runs; ++i) jobs.push_back({s, plan.first_seed + i});
+    for (u32 i = 0; i < plan.canary_runs * all[s].weight; ++i) {
+      jobs.push_back({s, plan.first_seed + i});
+    }
   }
   return jobs;
 }

@@ -46,7 +46,7 @@ struct Plan {
   u64 seeds = 1000;
   std::string scenario;     // empty: by weight
   RunOptions base;          // without, ops_max, mutant, trace
-  u32 canary_runs = 40;     // of each canary; 0: none
+  u32 canary_runs = 40;     // of each canary, times its weight; 0: none
   u64 stop_after = 0;       // failures; 0: go on to the end
   bool shrink = true;
   std::function<void(u64 done, u64 of, u64 violations)> progress;

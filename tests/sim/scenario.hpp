@@ -13,7 +13,7 @@ struct Scenario {
   const char *name;
   const char *what;
   void (*run)(Sim &sim);
-  u32 weight = 1;       // share of the smoke run's seeds; 0: only when named
+  u32 weight = 1;       // share of the smoke run's seeds, 0: only when named; of a canary's runs
   bool canary = false;  // at least a tenth of its runs must fail
 };
 
