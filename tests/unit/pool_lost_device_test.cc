@@ -163,6 +163,45 @@ Test(pool_lost_device, owner_moves_its_area, .timeout = 60) {
   cr_assert(all_are(b, ns, on[0], store::BlockStatus::kOk), "others may join");
 }
 
+// Claims with another slot's next epoch, as a candidate does that then stops.
+void outbid(LiveMember &member, u32 epoch, u32 slot) {
+  media::ClaimLine claim = member->claims().read().line[slot];
+  claim.claimed = media::make_epoch(media::epoch_counter(epoch) + 1, slot);
+  member->claims().write(slot, claim);
+}
+
+// Its candidate cannot read the area, and nobody else knows what stood there.
+Test(pool_lost_device, outbid_owner_moves_its_area, .timeout = 60) {
+  media::FormatOptions options = on_devices(2);
+  options.lease_ms = 2000;
+  TestStore store(options);
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  const auto on = fill(store, a, ns, 16);
+  const u32 epoch = owner->epoch();
+  outbid(a, epoch, 1);
+  cr_assert(within_ms(1000, [&] { return owner->outbid(); }));
+  store.lose_device(1);
+  cr_assert(within_ms(3000, [&] { return owner->epoch() > epoch && !owner->outbid(); }));
+  cr_assert(within_ms(3000, [&] { return all_are(a, ns, on[0], store::BlockStatus::kOk); }));
+  cr_assert_eq(put_whole(a, ns, 101).status, store::BlockStatus::kOk);
+}
+
+// It decides nothing meanwhile, and does not wait for ever.
+Test(pool_lost_device, outbid_owner_ends, .timeout = 60) {
+  TestStore store(on_devices(2));
+  ServingOwner owner(store, 1);
+  LiveMember a(store, 2);
+  const pool::NsRef ns = open_ns(a);
+  (void)fill(store, a, ns, 16);
+  outbid(a, owner->epoch(), 1);
+  cr_assert(within_ms(1000, [&] { return owner->outbid(); }));
+  pool::Block block;
+  cr_assert_neq(a->reserve(kBlock, 1, a.in(50), &block), 0);
+  cr_assert(within_ms(1000, [&] { return !owner->serving(); }));
+}
+
 // The slot of the next owner has an older area on the device that is left, and fills that.
 Test(pool_lost_device, take_over_fills_an_area_that_can_be_read, .timeout = 60) {
   TestStore store(on_devices(2));

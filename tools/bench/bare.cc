@@ -325,6 +325,72 @@ double BareLoops::put_gbps(u64 block_bytes, u64 times) {
   return static_cast<double>(block_bytes * times) / static_cast<double>(took);
 }
 
+namespace {
+
+// Two rings of a page between two processes.
+struct Rings {
+  static constexpr u64 kMask = 255;
+  std::byte *there, *back;
+};
+
+// Acquires in waves: as many lines as a wave may bring, but one while nothing comes.
+u64 take(const X86Choice &choice, const std::byte *ring, u64 next, u64 most) {
+  constexpr u64 kWave = 64;
+  if (bare::arrived(choice, ring, Rings::kMask, next, 1) == 0) return 0;
+  return 1 + (most > 1 ? bare::arrived(choice, ring, Rings::kMask, next + 1,
+                                       std::min(kWave, most) - 1)
+                       : 0);
+}
+
+}  // namespace
+
+double BareLoops::flood_mps(u64 messages, u64 depth, bool decides) {
+  const Arena arena(kHugePage, true);
+  const Rings rings{arena.base(), arena.base() + (Rings::kMask + 1) * kLineBytes};
+  std::byte *const mirror = pool_.base() + pool_.bytes() / 2;
+  const u64 lines = pool_.bytes() / 2 / kLineBytes;
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return 0;
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    pin_to(0);
+    for (u64 next = 0, idle = 0; next < messages;) {
+      const u64 n = take(choice_, rings.there, next, std::min(depth, messages - next));
+      if (n == 0 && ++idle == kPollsMax) _exit(1);
+      if (n == 0) continue;
+      if (decides) {
+        places_.resize(n);
+        for (u64 &place : places_) place = random() % lines;
+        bare::decide(choice_, pool_.base(), mirror, places_);
+      }
+      bare::post_many(choice_, rings.back, Rings::kMask, next, n);
+      next += n;
+      idle = 0;
+    }
+    _exit(0);
+  }
+  pin_to(1);
+  u64 posted = 0, answered = 0, idle = 0;
+  const u64 start = now_ns();
+  while (answered < messages && idle < kPollsMax) {
+    const u64 room = std::min(depth - (posted - answered), messages - posted);
+    if (room >= depth / 2 || (room > 0 && posted + room == messages)) {
+      bare::post_many(choice_, rings.there, Rings::kMask, posted, room);
+      posted += room;
+    }
+    const u64 n = posted > answered ? take(choice_, rings.back, answered, posted - answered) : 0;
+    answered += n;
+    idle = n > 0 ? 0 : idle + 1;
+  }
+  const u64 took = now_ns() - start;
+  if (answered < messages) kill(child, SIGKILL);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  return answered < messages ? 0 : static_cast<double>(messages) * 1e3 / static_cast<double>(took);
+}
+
 std::vector<u64> ping_pong_ns(u64 rounds, bool huge) {
   Partner partner(huge, rounds, false);
   std::vector<u64> took;

@@ -67,6 +67,12 @@ public:
   // The same in batches of `rows` rows, each followed by `looks` random lines acquired as one wave:
   // what a call that looks at its blocks again cannot do without.
   double row_batch_ns(u64 rows, u64 row_bytes, u64 looks, u64 batches);
+  // Million messages a second to another process and back, at most `depth` on the way, with the
+  // verbs and seals of rings and nothing else. With `decides` the other side does the memory
+  // accesses of a publication for each: a line of a mirror, and a line streamed to a table, at a
+  // random place of half the pool each. 0 where there is no such process. This thread stays on one
+  // CPU from then on.
+  double flood_mps(u64 messages, u64 depth, bool decides);
   // Nanoseconds to acquire and check `lines` lines in a row, as accept() does; median of `times`.
   double acquire_ns(u64 lines, u64 times);
   // Nanoseconds to copy `lines` lines forward as a take-over does, one thread a processor. The pool

@@ -36,11 +36,13 @@ public:
       ret.value = static_cast<double>(calls) * 1e3 / static_cast<double>(took);
       counts(before, calls);
       ret.baseline = rate(false);
+      bare_floods_.push_back(bare().flood_mps(calls, kDepth, true));
     } else if (figure == "owner_requests") {
       calls = kRateRequests;
       ret.value = rate(true);
       counts(before, calls);
       ret.baseline = 1e3 / ping_pong();
+      bare_floods_.push_back(bare().flood_mps(calls, kDepth, false));
     } else {
       ret.value = round_trip(figure == "request_accept_rtt") / 1e3;
       counts(before, effort_.of(kRounds));
@@ -49,7 +51,12 @@ public:
     return ret;
   }
 
-  Json details(std::string_view) override { return counts_; }
+  Json details(std::string_view) override {
+    Json ret = counts_;
+    if (!bare_floods_.empty()) ret["bare_flood_mps"] = median(bare_floods_);
+    bare_floods_.clear();
+    return ret;
+  }
   bool huge_pages() override { return huge_share() >= kHugeShare; }
 
 private:
@@ -57,6 +64,7 @@ private:
   static constexpr u64 kRounds = 16'384;
   static constexpr u32 kChunk = 16;
   static constexpr u32 kDepth = 127;
+  static constexpr u64 kArenaBytes = 512 * kMiB;
 
   // Nanoseconds of one empty request, nothing else under way: median of means of 16.
   double round_trip(bool accept) {
@@ -84,6 +92,10 @@ private:
     for (u64 n = from; n < to; ++n) keys.push_back(plain_key(n));
     store_->remove(keys);
   }
+  BareLoops &bare() {
+    if (!bare_) bare_.emplace(kArenaBytes, true);
+    return *bare_;
+  }
   double ping_pong() {
     const std::vector<u64> took = ping_pong_ns(effort_.of(kRounds), true);
     if (took.empty()) fail(kExitFailed, "ping-pong", "the second process does not answer");
@@ -105,6 +117,8 @@ private:
   std::optional<PoolMember> member_;
   pool::NsRef ns_;
   u64 published_ = 0;
+  std::optional<BareLoops> bare_;
+  std::vector<double> bare_floods_;  // by turn: million messages a second without an owner
   Json counts_;
 };
 

@@ -189,10 +189,20 @@ void rows_cached(const X86Choice &choice, std::byte *to, const std::byte *base,
   }
 }
 
+namespace {
+Line numbered(u64 number) {
+  Line ret{{number, 0, 0, 0, 0, 0, 0, 0}};
+  ret.w[7] = u64{crc32c_line60(kSeed, ret)} << 32;
+  return ret;
+}
+bool has_number(const Line &line, u64 number) {
+  return line.w[0] == number && crc32c_line60(kSeed, line) == line.w[7] >> 32;
+}
+}  // namespace
+
 void post(const X86Choice &choice, std::byte *line, u64 number) {
-  Line out{{number, 0, 0, 0, 0, 0, 0, 0}};
-  out.w[7] = u64{crc32c_line60(kSeed, out)} << 32;
-  with(choice, [&]<class I, class L>() { I::store(line, reinterpret_cast<std::byte *>(&out)); });
+  const Line out = numbered(number);
+  with(choice, [&]<class I, class L>() { I::store(line, reinterpret_cast<const std::byte *>(&out)); });
   sfence();
 }
 
@@ -204,10 +214,50 @@ bool await(const X86Choice &choice, const std::byte *line, u64 number, u64 polls
       I::flush(line);
       mfence();
       L::line(reinterpret_cast<std::byte *>(&in), line);
-      if (in.w[0] == number && crc32c_line60(kSeed, in) == in.w[7] >> 32) return true;
+      if (has_number(in, number)) return true;
     }
     return false;
   });
+}
+
+void post_many(const X86Choice &choice, std::byte *ring, u64 mask, u64 first, u64 n) {
+  with(choice, [&]<class I, class L>() {
+    for (u64 i = first; i < first + n; ++i) {
+      const Line out = numbered(i + 1);
+      I::store(ring + (i & mask) * kLineBytes, reinterpret_cast<const std::byte *>(&out));
+    }
+  });
+  sfence();
+}
+
+u64 arrived(const X86Choice &choice, const std::byte *ring, u64 mask, u64 next, u64 most) {
+  return with(choice, [&]<class I, class L>() {
+    mfence();
+    for (u64 i = 0; i < most; ++i) I::flush(ring + ((next + i) & mask) * kLineBytes);
+    mfence();
+    for (u64 i = 0; i < most; ++i) x86::prefetch(ring + ((next + i) & mask) * kLineBytes);
+    u64 ret = 0;
+    for (; ret < most; ++ret) {
+      Line in{};
+      L::line(reinterpret_cast<std::byte *>(&in), ring + ((next + ret) & mask) * kLineBytes);
+      if (!has_number(in, next + ret + 1)) break;
+    }
+    return ret;
+  });
+}
+
+void decide(const X86Choice &choice, std::byte *table, std::byte *mirror,
+            std::span<const u64> places) {
+  if (places.empty()) return;
+  with(choice, [&]<class I, class L>() {
+    for (const u64 place : places) x86::prefetch(mirror + place * kLineBytes);
+    for (const u64 place : places) {
+      Line &copy = *reinterpret_cast<Line *>(mirror + place * kLineBytes);
+      copy = numbered(copy.w[0] + 1);
+      I::store(table + place * kLineBytes, reinterpret_cast<const std::byte *>(&copy));
+    }
+  });
+  (void)acquire_lines(choice, table + places.back() * kLineBytes, 1);
 }
 
 u32 acquire_lines(const X86Choice &choice, const std::byte *lines, u64 n) {

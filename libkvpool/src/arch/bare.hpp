@@ -50,6 +50,17 @@ void rows_cached(const X86Choice &choice, std::byte *to, const std::byte *base,
 void post(const X86Choice &choice, std::byte *line, u64 number);
 bool await(const X86Choice &choice, const std::byte *line, u64 number, u64 polls_max);
 
+// A stream of messages: lines `first` to `first + n - 1` of a ring, numbered from 1 up, sealed, one
+// store fence behind them. `mask` is the ring's lines less one.
+void post_many(const X86Choice &choice, std::byte *ring, u64 mask, u64 first, u64 n);
+// Acquires up to `most` lines from `next` on as one wave; how many of them are there in a row.
+u64 arrived(const X86Choice &choice, const std::byte *ring, u64 mask, u64 next, u64 most);
+// The memory accesses of a batch of decisions, none of the deciding: of each place a line of
+// `mirror` is read and written, then a sealed line streamed to the same place of `table`. A full
+// fence and one line acquired behind them: the strict drain. Places are line numbers.
+void decide(const X86Choice &choice, std::byte *table, std::byte *mirror,
+            std::span<const u64> places);
+
 // Acquires lines in a row as one wave (fence, flush, fence), loads each and takes its CRC.
 u32 acquire_lines(const X86Choice &choice, const std::byte *lines, u64 n);
 

@@ -97,6 +97,7 @@ enum class Mutant : u16 {
   kControlIgnored,            // proto 14: who finds the lines moved ends
   kControlAtOnce,             // proto 14: a lease between the claim that moves lines and its scan
   kRenewElsewhere,            // proto 14: no lease is renewed once a claim moves the lines
+  kOutbidForgets,             // proto 14: an outbid owner goes when its successor is active
   kBaseRefilled,              // proto 14: of a slot's two areas the base is never filled
   kBaseNotReread,             // proto 14: the base is still the base when its copy is activated
   kReportGoesOnElsewhere,     // proto 8: a report to another owner begins anew

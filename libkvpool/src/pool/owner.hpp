@@ -67,7 +67,7 @@ public:
   // proto 14: whether a change of the pool's size that a member asked for can be made now: it
   // grows, or what is to go is empty.
   bool wants_resize() const {
-    return serving_ && resize_ && resize_->ready && !other_area_lost_;
+    return serving_ && !outbid() && resize_ && resize_->ready && !other_area_lost_;
   }
   // Takes the store over from itself with the other table of regions. As take_over().
   int resize_now();
@@ -78,7 +78,7 @@ public:
   int move_area();
   // Whether nearly as many publications were made as an epoch has versions for.
   bool wants_new_epoch() const {
-    return serving_ && !other_area_lost_ &&
+    return serving_ && !outbid() && !other_area_lost_ &&
            version_number_ >= options_.versions - options_.versions / kVersionsLeft;
   }
   // Takes the store over from itself, for an epoch with versions of its own. As take_over().
@@ -92,6 +92,8 @@ public:
   void stop() { serving_ = false; }
 
   bool serving() const { return serving_; }
+  // proto 14: another claims; this one decides nothing more and goes when that one is active.
+  bool outbid() const { return outbid_ns_ != 0; }
   u32 epoch() const { return epoch_; }
   const OwnerStats &stats() const { return stats_; }
   const SpaceMap &space() const { return space_; }
@@ -340,7 +342,7 @@ private:
   void lose_entry(u32 number);
   void take_back_extents();
   bool area_lost() const;
-  bool alone_knows();
+  bool awaits_successor(const ClaimView &view, u64 now);
   PoolOffset other_area() const;
   void write_mirror(u32 former);
 
@@ -430,6 +432,7 @@ private:
   u32 lost_ = 0, lost_once_ = 0;  // devices, a bit each: now, and at any time since the scan
   bool look_at_devices_ = true;  // at once
   bool area_lost_ = false, other_area_lost_ = false;
+  u64 outbid_ns_ = 0;  // since when; 0: not
   bool from_mirror_ = false;     // what a take-over copies forward
   OwnerStats stats_;
 };

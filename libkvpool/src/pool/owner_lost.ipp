@@ -122,15 +122,22 @@ bool Owner<Env>::area_lost() const {
   return area_lost_ && !env_.mutant(Mutant::kLostAreaKept);
 }
 
-// Outbid, but the area is lost, so nobody can go on from it: only this mirror has what was decided.
-// It outbids in turn, and the candidate stops. Where that one came to activate nevertheless this
-// owner's area is not the newest any more, and it ends (take_over()).
+// Outbid: it decides nothing more. But until its successor is active this mirror and the area are
+// all there is of what was decided, and the area may be on a device that goes. Then nobody else can
+// go on: this owner outbids in turn (wants_other_area()), and the candidate stops. Where that one
+// came to activate nevertheless this owner's area is not the newest any more, and it ends
+// (take_over()). A candidate that takes longer than half a lease is not waited for.
 template <PoolEnv Env>
-bool Owner<Env>::alone_knows() {
-  look_at_devices_ = true;
-  const bool lost = watch_devices() && area_lost();
-  if (lost) env_.mark("outbid_owner_knows_alone");
-  return lost;
+bool Owner<Env>::awaits_successor(const ClaimView &view, u64 now) {
+  if (geo_.device_count == 1 || view.gone || view.highest_active > epoch_) return false;
+  if (!outbid()) outbid_ns_ = now;
+  if (!env_.mutant(Mutant::kOutbidForgets) && pool::area_lost(env_, geo_, pen_.area())) {
+    look_at_devices_ = true;
+    const bool lost = watch_devices() && area_lost();
+    if (lost) env_.mark("outbid_owner_knows_alone");
+    return lost;
+  }
+  return now - outbid_ns_ < u64{geo_.lease_ms} * kMs / 2;
 }
 
 // The area that a take-over of this owner from itself fills.

@@ -22,12 +22,13 @@ int Owner<Env>::step() {
   if (!serving_) return -ESTALE;
   const u64 now = env_.now_ns();
   const u64 renew_every = std::min(u64{geo_.lease_ms} * kMs / 50, kBeatNs);
-  if (now - last_renew_ns_ >= renew_every) {
+  if (outbid() || now - last_renew_ns_ >= renew_every) {
     last_renew_ns_ = now;
     const bool trust = env_.mutant(Mutant::kOwnerIgnoresClaims);
     const bool renewed = member_.renew();
-    if (!renewed || (!trust && !claims_.read().accepts(epoch_))) {
-      if (renewed && alone_knows()) return 0;  // wants_other_area()
+    const ClaimView view = renewed ? claims_.read() : ClaimView{};
+    if (!renewed || outbid() || (!trust && !view.accepts(epoch_))) {
+      if (renewed && awaits_successor(view, now)) return 0;
       env_.mark("owner_steps_down");
       serving_ = false;
       return -ESTALE;

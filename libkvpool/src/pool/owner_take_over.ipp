@@ -39,6 +39,7 @@ int Owner<Env>::take_over(u32 standby_slot, u64 index_groups) {
   const u32 former = pen_.epoch();
   look_at_devices_ = true;
   area_lost_ = other_area_lost_ = false;
+  outbid_ns_ = 0;
   if (from_mirror_ && view.highest_active != former) return -EAGAIN;
   pen_.open(geo_.area_at(standby_slot, target), epoch_);
   int err = 0;
@@ -145,7 +146,7 @@ bool Owner<Env>::area_reads_back() {
 
 template <PoolEnv Env>
 bool Owner<Env>::wants_larger_index() const {
-  return serving_ && !other_area_lost_ && index_.groups() < geo_.index_groups_max &&
+  return serving_ && !outbid() && !other_area_lost_ && index_.groups() < geo_.index_groups_max &&
          crowded_ >= crowded_enough_ && crowded_ * kCrowdedShare > version_number_;
 }
 
