@@ -202,7 +202,8 @@ bool has_number(const Line &line, u64 number) {
 
 void post(const X86Choice &choice, std::byte *line, u64 number) {
   const Line out = numbered(number);
-  with(choice, [&]<class I, class L>() { I::store(line, reinterpret_cast<const std::byte *>(&out)); });
+  with(choice,
+       [&]<class I, class L>() { I::store(line, reinterpret_cast<const std::byte *>(&out)); });
   sfence();
 }
 
