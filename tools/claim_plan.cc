@@ -70,6 +70,29 @@ bool parse_range(std::string_view text, RangeSpec &ret) {
   return true;
 }
 
+bool parse_pci(std::string_view text, PciFunction &ret) {
+  const auto part = [&](char end, std::size_t most, std::uint64_t limit, std::uint32_t &ret_part) {
+    const std::size_t at = end ? text.find(end) : text.size();
+    std::uint64_t value = 0;
+    if (at == std::string_view::npos || at > most || !parse_hex(text.substr(0, at), value)) {
+      return false;
+    }
+    text.remove_prefix(at + (end != 0));
+    ret_part = static_cast<std::uint32_t>(value);
+    return value <= limit;
+  };
+  PciFunction out;
+  std::uint32_t slot = 0, function = 0;
+  const bool domain = std::count(text.begin(), text.end(), ':') == 2;
+  if (domain && !part(':', 8, 0xFFFFFFFF, out.domain)) return false;
+  if (!part(':', 2, 0xFF, out.bus) || !part('.', 2, 31, slot) || !part(0, 1, 7, function)) {
+    return false;
+  }
+  out.devfn = slot << 3 | function;
+  ret = out;
+  return true;
+}
+
 std::string range_text(const RangeSpec &range) {
   constexpr std::uint64_t kMiB = 1u << 20;
   return range.bytes % kMiB == 0 ? fmt::format("{:#x}+{}MiB", range.start, range.bytes / kMiB)

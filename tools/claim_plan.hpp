@@ -19,6 +19,13 @@ struct RangeSpec {
 bool parse_range(std::string_view text, RangeSpec &ret);
 std::string range_text(const RangeSpec &range);
 
+// A PCI function as lspci -D names it, "0000:3a:00.0"; without a domain it is 0000.
+struct PciFunction {
+  std::uint32_t domain = 0, bus = 0;
+  std::uint32_t devfn = 0;  // slot << 3 | function
+};
+bool parse_pci(std::string_view text, PciFunction &ret);
+
 // A line of /proc/iomem.
 struct MapLine {
   std::uint64_t start = 0;

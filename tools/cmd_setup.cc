@@ -15,38 +15,26 @@
 
 #include <fmt/format.h>
 
-#include "backend/driver.hpp"
 #include "claim_plan.hpp"
 #include "commands.hpp"
-#include "driver_node.hpp"
+#include "setup.hpp"
 #include "store_view.hpp"
 
 namespace kvpool::tools {
 
-namespace {
+Setup::Setup(const Args &given, std::string action) : args(given), dry(given.has("--dry-run")) {
+  data["action"] = std::move(action);
+  data["dry_run"] = dry;
+}
 
-constexpr const char *kNode = backend::kControlNode;
-
-struct Setup {
-  const Args &args;
-  bool dry;
-  Json data;
-  std::string text;
-
-  explicit Setup(const Args &given, std::string action)
-      : args(given), dry(given.has("--dry-run")) {
-    data["action"] = std::move(action);
-    data["dry_run"] = dry;
+int Setup::finish(int code) {
+  if (args.json()) {
+    print_json("setup", std::move(data));
+  } else {
+    print_text(text);
   }
-  int finish(int code = kExitFine) {
-    if (args.json()) {
-      print_json("setup", std::move(data));
-    } else {
-      print_text(text);
-    }
-    return code;
-  }
-};
+  return code;
+}
 
 std::string required(const Args &args, std::string_view option, const char *what) {
   std::string value = args.text(option);
@@ -60,6 +48,22 @@ std::string partition_word(const Args &args) {
   fail(kExitUsage, "NAME",
        fmt::format("'{}' is no name: 1 to 31 small letters, digits and, not first, '-'", name));
 }
+
+kvpool_item_partition partition_named(const ControlNode &node, const std::string &name) {
+  for (const auto &item : node.list<kvpool_item_partition>(KVPOOL_LIST_PARTITIONS)) {
+    if (partition_name(item) == name) return item;
+  }
+  fail(kExitNothing, name, "there is no such partition");
+}
+
+void refuse_administrator(const kvpool_info &info) {
+  const std::string who =
+      info.admin_epoch == 0 ? "nobody" : fmt::format("host {}", info.admin_host);
+  fail(kExitFailed, kNode, fmt::format("{} administers the pool, not this host", who),
+       "do it there, or take over: kvpool setup admin");
+}
+
+namespace {
 
 // ---- claim --------------------------------------------------------------------------------------
 
@@ -256,13 +260,6 @@ int administer(Setup setup) {
 
 // ---- partitions ---------------------------------------------------------------------------------
 
-[[noreturn]] void refuse_administrator(const kvpool_info &info) {
-  const std::string who =
-      info.admin_epoch == 0 ? "nobody" : fmt::format("host {}", info.admin_host);
-  fail(kExitFailed, kNode, fmt::format("{} administers the pool, not this host", who),
-       "do it there, or take over: kvpool setup admin");
-}
-
 Json partition_json(const ControlNode &node, const kvpool_item_partition &item) {
   Json slices = Json::array();
   for (const auto &slice : node.list<kvpool_item_slice>(KVPOOL_LIST_SLICES)) {
@@ -400,20 +397,16 @@ int destroy_partition(Setup setup) {
   const bool force = args.has("--force");
   const ControlNode node;
   const kvpool_info info = node.claimed();
-  const auto items = node.list<kvpool_item_partition>(KVPOOL_LIST_PARTITIONS);
-  const auto item = std::find_if(items.begin(), items.end(), [&](const auto &one) {
-    return partition_name(one) == name;
-  });
-  if (item == items.end()) fail(kExitNothing, name, "there is no such partition");
+  const kvpool_item_partition item = partition_named(node, name);
   if (!setup.dry && !args.has("--yes")) {
     fail(kExitFailed, name,
          fmt::format("{} members of this host use it, and what is in it would be lost",
-                     item->members),
+                     item.members),
          "add --yes; --dry-run shows more");
   }
   setup.data["name"] = name;
-  setup.data["members"] = item->members;
-  setup.data["reachers"] = item->reachers;
+  setup.data["members"] = item.members;
+  setup.data["reachers"] = item.reachers;
   kvpool_partition_destroy request{};
   request.flags = force ? KVPOOL_DESTROY_F_FORCE : 0;
   request.name = reinterpret_cast<std::uintptr_t>(name.data());
@@ -425,7 +418,7 @@ int destroy_partition(Setup setup) {
   if (err != 0) fail_errno(name, err);
   setup.text = fmt::format(
       "{} {}: {} members on this host lose it{}; its memory passes on when every host is out\n",
-      setup.dry ? "would destroy" : "destroying", name, item->members,
+      setup.dry ? "would destroy" : "destroying", name, item.members,
       force ? ", and all processes that may reach it are killed" : "");
   return setup.finish();
 }
@@ -511,10 +504,13 @@ constexpr Action kActions[] = {
     {"admin", "", administer, ""},
     {"partition", "create", create_partition, "NAME --size --slice --type --ddio"},
     {"partition", "destroy", destroy_partition, "NAME --force --yes"},
+    {"partition", "grow", grow_partition, "NAME --size --slice"},
+    {"partition", "shrink", shrink_partition, "NAME --size --slice-id --force --yes"},
     {"partition", "list", list_partitions, ""},
     {"host", "list", list_hosts, ""},
     {"host", "fence", fence_host, "NAME --confirmed"},
     {"device", "list", list_devices, ""},
+    {"device", "watch", watch_device, "NAME --pci"},
 };
 
 bool understands(const Action &action, std::string_view option) {
@@ -600,7 +596,7 @@ int cmd_setup(const Args &args) {
     }
     for (const std::string_view option :
          {"NAME", "--range", "--host", "--hosts", "--label", "--uuid", "--force", "--size",
-          "--slice", "--type", "--ddio", "--yes", "--confirmed"}) {
+          "--slice", "--slice-id", "--pci", "--type", "--ddio", "--yes", "--confirmed"}) {
       if (!args.has(option) || understands(action, option)) continue;
       fail(kExitUsage, std::string(option),
            fmt::format("kvpool setup {}{}{} has no use for it", what, verb.empty() ? "" : " ",

@@ -13,6 +13,8 @@ LOADED = Path("/dev/kvpool").exists()
 RANGE = ("--range", "0x100000000+384MiB")
 ACTIONS = [("claim", *RANGE, "--host", "0"), ("claim", *RANGE, "--host", "0", "--label", "--hosts", "2"), ("release",),
            ("admin",), ("partition", "create", "a", "--size", "1GiB"), ("partition", "destroy", "a"), ("partition", "list"),
+           ("partition", "grow", "a", "--size", "1GiB"), ("partition", "shrink", "a", "--size", "1GiB", "--yes"),
+           ("partition", "shrink", "a", "--slice-id", "7", "--slice-id", "8"), ("device", "watch", "0", "--pci", "0000:3a:00.0"),
            ("host", "list"), ("host", "fence", "1", "--confirmed"), ("device", "list")]
 
 
@@ -33,8 +35,18 @@ class Setup(Case):
     def test_words_that_make_no_sense(self):
         for words, says in (((), "WHAT is missing"),
                             (("clam",), "did you mean claim?"),
-                            (("partition",), "create, destroy, list"),
-                            (("partition", "fence", "a"), "create, destroy, list"),
+                            (("partition",), "create, destroy, grow, shrink, list"),
+                            (("partition", "fence", "a"), "create, destroy, grow, shrink, list"),
+                            (("partition", "grow", "a"), "how much more"),
+                            (("partition", "grow", "a", "--size", "1GiB", "--yes"), "no use for it"),
+                            (("partition", "shrink", "a"), "how much less"),
+                            (("partition", "shrink", "a", "--size", "1GiB", "--slice-id", "7"), "how much less"),
+                            (("partition", "shrink", "a", "--slice-id", "x"), "no number of a slice"),
+                            (("partition", "shrink", "a", "--slice-id", "0"), "no number of a slice"),
+                            (("device", "watch"), "number is missing"),
+                            (("device", "watch", "0"), "PCI function"),
+                            (("device", "watch", "0", "--pci", "0000:3a:20.0"), "no PCI function"),
+                            (("device", "watch", "x", "--pci", "0000:3a:00.0"), "no number"),
                             (("host", "create"), "list, fence"),
                             (("claim", "list"), "no second word"),
                             (("claim", "--host", "0"), "no range"),

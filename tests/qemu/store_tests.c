@@ -315,6 +315,40 @@ static void claims(void) {
   expect(run("kvpool setup claim " TWO_RANGES " --host 1 --dry-run"), 1, "already", "once only");
 }
 
+static bool wait_bytes(const char *name, uint64_t bytes) {
+  for (int i = 0; i < 200 && partition(name).bytes != bytes; i++) pause_ms(50);
+  return partition(name).bytes == bytes;
+}
+
+/* The partition "more" has two slices of 64 MiB; the driver's lines lie in the first one. */
+static void sizes(void) {
+  expect(run("kvpool setup partition grow none --size 64MiB"), 3, "no such partition", "no name");
+  expect(run("kvpool setup partition grow more --size 100MiB"), 2, "64 MiB", "not whole units");
+  expect(run("kvpool setup partition grow more --size 64GiB"), 1, "no room", "too much");
+  expect(run("kvpool setup partition grow more --size 64GiB --dry-run"), 1, "no room", "dry");
+  expect(run("kvpool setup partition grow more --size 64MiB --dry-run"), 0, "would grow", "dry");
+  json("setup partition grow more --size 128MiB --slice 128MiB");
+  expect(run("kvpool setup partition shrink more --size 64MiB --yes"), 1, "--size 128MiB",
+         "slices are whole");
+  expect(run("kvpool setup partition shrink more --size 64MiB --dry-run"), 1, "--size 128MiB",
+         "dry");
+  expect(run("kvpool setup partition shrink more --size 128MiB"), 1, "--yes", "only on a word");
+  expect(run("kvpool setup partition shrink more --slice-id 9999 --yes"), 3, "no slice", "no id");
+  expect(run("kvpool setup partition shrink more --slice-id 9999 --dry-run"), 3, "no slice", "dry");
+  expect(run("kvpool setup partition shrink more --size 256MiB --yes"), 1, "first slice",
+         "not the first one");
+  expect(run("kvpool setup partition shrink more --size 256MiB --dry-run"), 1, "first slice",
+         "dry");
+  expect(run("kvpool setup partition shrink more --size 128MiB --dry-run"), 0, "would shrink",
+         "dry");
+  json("setup partition shrink more --size 128MiB --yes");
+  ok(wait_bytes("more", 128 << 20), "it is as small as before");
+  expect(run("kvpool setup device watch 7 --pci 00:00.0"), 3, "2 devices", "no such device");
+  expect(run("kvpool setup device watch 1 --pci 00:1f.5"), 3, "lspci", "no such function");
+  expect(run("kvpool setup device watch 1 --pci 00:00.0 --dry-run"), 0, "would watch", "dry");
+  json("setup device watch 1 --pci 0000:00:00.0");
+}
+
 static void partitions(void) {
   expect(run("kvpool setup partition create ctl --size 100MiB"), 2, "64 MiB", "not whole units");
   expect(run("kvpool setup partition create ctl --size 100MiB --dry-run"), 2, "64 MiB", "dry");
@@ -336,6 +370,7 @@ static void partitions(void) {
   json("setup host list");
   json("setup device list");
   json("setup admin");
+  sizes();
   expect(run("kvpool setup host fence 1 --confirmed"), 1, "is this host", "no host fences itself");
   expect(run("kvpool setup host fence 2 --confirmed"), 3, "never claimed", "nor one of no name");
   expect(run("kvpool setup partition destroy none --yes"), 3, "no such partition",

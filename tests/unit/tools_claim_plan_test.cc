@@ -59,6 +59,23 @@ Test(tools_claim_plan, ranges_are_read) {
   }
 }
 
+Test(tools_claim_plan, pci_functions_are_read) {
+  PciFunction function;
+  cr_assert(parse_pci("0001:3a:1f.7", function));
+  cr_expect_eq(function.domain, 1u);
+  cr_expect_eq(function.bus, 0x3Au);
+  cr_expect_eq(function.devfn, 0xFFu);
+  cr_assert(parse_pci("10000:00:02.0", function), "domains of NVMe bridges are longer");
+  cr_expect_eq(function.domain, 0x10000u);
+  cr_assert(parse_pci("3a:00.1", function));
+  cr_expect_eq(function.domain, 0u);
+  cr_expect_eq(function.devfn, 1u);
+  for (const char *bad : {"", ":", "3a:00", "3a.00", "0:3a:00.0.0", "3a:20.0", "3a:00.8", "3a:00.",
+                          "100:00.0", "0000:3a:00.0 ", "-1:00.0", "g0:00.0", "0:0:0:00.0"}) {
+    cr_expect(!parse_pci(bad, function), "%s", bad);
+  }
+}
+
 Test(tools_claim_plan, rules_for_ranges) {
   std::size_t bad = 0;
   cr_expect_eq(judged({{4 * kGiB, kGiB}, {5 * kGiB, kGiB}}), KVPOOL_REFUSED_NOT);

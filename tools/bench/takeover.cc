@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // takeover*: a store whose owner is gone. How long until another one serves, and how long a reader
 // waits meanwhile (it should not: reads ask nobody).
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <random>
@@ -54,14 +55,17 @@ public:
       done_.notify_all();
       pin_to(kOwnerCpu);
       if (result_.load() != 0) return;
-      while (!stop_.load(std::memory_order_relaxed) && owner_->step() >= 0) continue;
+      int served = 0;
+      while (!stop_.load(std::memory_order_relaxed) && served >= 0) served = owner_->step();
       owner_->stop();
+      if (served < 0) ended_.store(served);
     });
   }
   // Until the owner activated itself, or could not; asleep: both processors are the scan's.
   void wait() const { done_.wait(false); }
   bool done() const { return done_.load(); }
   int result() const { return result_.load(); }
+  int ended() const { return ended_.load(); }  // -ESTALE, say: its lease was over; 0: it serves
   u64 suspected_ns() const { return suspected_ns_; }
   u64 active_ns() const { return active_ns_; }
 
@@ -72,7 +76,7 @@ private:
   u32 slot_ = 0;
   std::thread thread_;
   std::atomic<bool> stop_{false}, done_{false};
-  std::atomic<int> result_{0};
+  std::atomic<int> result_{0}, ended_{0};
   u64 suspected_ns_ = 0, active_ns_ = 0;  // ordered by done_
 };
 
@@ -123,10 +127,11 @@ private:
     check(next);
     const u64 deadline = now_ns() + 60'000'000'000;
     int err;
-    while ((err = member_.member().ping(1, 1, true, deadline)) == -EAGAIN && now_ns() < deadline) {
-      continue;
-    }
+    do {
+      err = member_.member().ping(1, 1, true, std::min(deadline, now_ns() + 1'000'000'000));
+    } while ((err == -EAGAIN || err == -ETIMEDOUT) && !next.ended() && now_ns() < deadline);
     const u64 served = now_ns();
+    if (next.ended()) fail_errno("take-over", next.ended(), "the new owner ended at once");
     if (err) fail_errno("take-over", err, "the new owner does not answer");
     active_ms_.push_back(static_cast<double>(next.active_ns() - next.suspected_ns()) / 1e6);
     return static_cast<double>(served - next.suspected_ns());
