@@ -327,7 +327,7 @@ static void sizes(void) {
   expect(run("kvpool setup partition grow more --size 64GiB"), 1, "no room", "too much");
   expect(run("kvpool setup partition grow more --size 64GiB --dry-run"), 1, "no room", "dry");
   expect(run("kvpool setup partition grow more --size 64MiB --dry-run"), 0, "would grow", "dry");
-  json("setup partition grow more --size 128MiB --slice 128MiB");
+  json("setup partition grow more --size 256MiB");
   expect(run("kvpool setup partition shrink more --size 64MiB --yes"), 1, "--size 128MiB",
          "slices are whole");
   expect(run("kvpool setup partition shrink more --size 64MiB --dry-run"), 1, "--size 128MiB",
@@ -335,13 +335,13 @@ static void sizes(void) {
   expect(run("kvpool setup partition shrink more --size 128MiB"), 1, "--yes", "only on a word");
   expect(run("kvpool setup partition shrink more --slice-id 9999 --yes"), 3, "no slice", "no id");
   expect(run("kvpool setup partition shrink more --slice-id 9999 --dry-run"), 3, "no slice", "dry");
-  expect(run("kvpool setup partition shrink more --size 256MiB --yes"), 1, "first slice",
+  expect(run("kvpool setup partition shrink more --size 384MiB --yes"), 1, "first slice",
          "not the first one");
-  expect(run("kvpool setup partition shrink more --size 256MiB --dry-run"), 1, "first slice",
+  expect(run("kvpool setup partition shrink more --size 384MiB --dry-run"), 1, "first slice",
          "dry");
-  expect(run("kvpool setup partition shrink more --size 128MiB --dry-run"), 0, "would shrink",
+  expect(run("kvpool setup partition shrink more --size 256MiB --dry-run"), 0, "would shrink",
          "dry");
-  json("setup partition shrink more --size 128MiB --yes");
+  json("setup partition shrink more --size 256MiB --yes");
   ok(wait_bytes("more", 128 << 20), "it is as small as before");
   expect(run("kvpool setup device watch 7 --pci 00:00.0"), 3, "2 devices", "no such device");
   expect(run("kvpool setup device watch 1 --pci 00:1f.5"), 3, "lspci", "no such function");
