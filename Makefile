@@ -14,7 +14,7 @@ CMAKE_ARGS ?=
 configure = mkdir -p $(BUILD) && { cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_ARGS) \
             >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }; }
 
-.PHONY: build demo test test-long bench check lint deps install clean help kmod test-qemu test-rack
+.PHONY: build demo test test-long bench check lint deps install clean help kmod test-qemu test-rack install-driver
 .DEFAULT_GOAL := build
 
 build: ## build the library and the programs into build/lib and build/bin
@@ -47,6 +47,9 @@ lint: ## read the tree for layering, licences, sizes, spelling
 kmod: ## build the driver for each kernel, its headers unpacked into ~/.cache/kvpool
 	@scripts/deps.sh kmod
 	@scripts/kmod.sh $(BUILD)
+
+install-driver: ## install the driver's source for DKMS, and what goes with it (DESTDIR is honoured)
+	@scripts/install_driver.sh
 
 test-qemu: build kmod ## boot guests of each kernel and test the driver in them
 	@scripts/deps.sh qemu

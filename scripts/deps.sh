@@ -10,7 +10,7 @@ build=(g++ make cmake ninja-build pkg-config python3 libfmt-dev nlohmann-json3-d
        libxxhash-dev libdaxctl-dev systemtap-sdt-dev libboost-context1.81-dev scdoc)
 test=(git libcriterion-dev librapidcheck-dev codespell reuse shellcheck mandoc abigail-tools binutils
       python3-jsonschema)
-kmod=(make gcc sparse libelf1)
+kmod=(make gcc sparse libelf1 dkms)
 qemu=(qemu-system-x86 gcc libc6-dev binutils python3 python3-jsonschema)
 long=(clang-14 libclang-rt-14-dev clang-tidy-14 clang-format-14)
 
