@@ -25,7 +25,7 @@ _kvpool() {
         --type) COMPREPLY=($(compgen -W "wb wc uc-" -- "$word")); return ;;
         --ddio) COMPREPLY=($(compgen -W "flush require-nonallocating" -- "$word")); return ;;
       esac
-      words="claim release admin partition host device create destroy list fence --range --host --label --hosts --uuid --size --slice --type --ddio --force --yes --confirmed --dry-run --json --help"; files=0 ;;
+      words="claim release admin partition host device create destroy grow shrink list fence watch --range --host --label --hosts --uuid --size --slice --slice-id --pci --type --ddio --force --yes --confirmed --dry-run --json --help"; files=0 ;;
     grow)
       case $before in
         --progress) COMPREPLY=($(compgen -W "auto json none" -- "$word")); return ;;
