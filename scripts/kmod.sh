@@ -9,8 +9,7 @@ cd "$(dirname "$0")/.."
 build=$(realpath -m "${1:-build}")
 scripts/kernels.sh headers
 status=0
-while read -r series release_of headers_of; do
-  release=$release_of headers=$headers_of  # those of the last stay
+while read -r series release headers; do
   to=$build/kmod/$series
   mkdir -p "$to"
   # A copy, so that the tree stays clean; only what changed, so that only that is compiled.
@@ -25,6 +24,7 @@ while read -r series release_of headers_of; do
 done < <(scripts/kernels.sh list)
 
 # No module of DKMS' own tree, nor the machine's, is touched.
+read -r _ release headers < <(scripts/kernels.sh list | tail -n 1)
 dkms=$build/kmod/dkms
 rm -rf "$dkms"; mkdir -p "$dkms/tree"
 DESTDIR=$dkms scripts/install_driver.sh >/dev/null

@@ -37,7 +37,8 @@ struct Change {
     case KVPOOL_CHANGE_NO_ROOM:
       fail(kExitFailed, name,
            fmt::format("no room: {} are in no partition",
-                       bytes_text(info.free_units * info.unit_bytes)));
+                       bytes_text(info.free_units * info.unit_bytes)),
+           "ask for less, or give back what another partition does not need");
     case KVPOOL_CHANGE_HELD:
       fail(kExitFailed, name, "no room but what waits for hosts that are not proven out yet",
            "kvpool setup partition list and host list say for which");
@@ -218,7 +219,8 @@ int watch_device(Setup setup) {
   if (err == -ENOENT) {
     fail(kExitNothing, "--pci", fmt::format("there is no {} on this host", address), "lspci -D");
   }
-  if (err == -ENODEV) fail(kExitFailed, kNode, fmt::format("device {} is gone already", device));
+  if (err == -ENODEV) fail(kExitFailed, kNode, fmt::format("device {} is gone already", device),
+         "it is looked for again at the next claim: kvpool setup release, then claim");
   if (err != 0) fail_errno(kNode, err);
   setup.data["device"] = device;
   setup.data["pci"] = address;

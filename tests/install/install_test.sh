@@ -7,21 +7,8 @@ set -u
 
 source_dir=${KVPOOL_SOURCE_DIR:?} build_dir=${KVPOOL_BUILD_DIR:?}
 here=$source_dir/tests/install
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0
-
-check() { # check NAME COMMAND...: one test; its output is shown when it fails
-  local name=$1
-  shift
-  if "$@" >"$tmp/out" 2>&1; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    echo "FAILED: $name"
-    cat "$tmp/out"
-  fi
-}
+# shellcheck source=tests/install/checks.sh
+. "$source_dir/tests/install/checks.sh"
 
 tree_state() { git -C "$source_dir" status --porcelain | sort; }
 state_before=$(tree_state)

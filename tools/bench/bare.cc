@@ -250,40 +250,55 @@ namespace {
 
 constexpr u64 kPollsMax = 50'000'000;  // seconds
 
+// A forked process on one CPU, this thread on another. It ends with this object, and with this
+// process, unless it was done() by itself. What it returns is whether all went well.
+class Child {
+public:
+  template <class F>
+  explicit Child(F &&work) {
+    const pid_t parent = getpid();
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      pin_to(0);
+      _exit(work() ? 0 : 1);
+    }
+    pin_to(1);
+  }
+  ~Child() {
+    if (pid_ < 0) return;
+    if (!done_) kill(pid_, SIGKILL);
+    int status = 0;
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) continue;
+  }
+  Child(const Child &) = delete;
+  Child &operator=(const Child &) = delete;
+
+  bool started() const { return pid_ >= 0; }
+  void done() { done_ = true; }
+
+private:
+  pid_t pid_ = -1;
+  bool done_ = false;
+};
+
 // A forked process on another CPU that answers numbered lines. With `decides` it also writes a line
 // of its own and drains it strictly before each answer, as an owner does with what it decided.
 class Partner {
 public:
   Partner(bool huge, u64 rounds, bool decides)
       : choice_(best_choice()), arena_(kHugePage, huge), there_(arena_.base()),
-        back_(arena_.base() + 4096) {
-    const pid_t parent = getpid();
-    child_ = fork();
-    if (child_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
-      pin_to(0);
-      _exit(answer(rounds, decides) ? 0 : 1);
-    }
-    pin_to(1);
-  }
-  ~Partner() {
-    if (child_ < 0) return;
-    if (!done_) kill(child_, SIGKILL);
-    int status = 0;
-    while (waitpid(child_, &status, 0) < 0 && errno == EINTR) continue;
-  }
-  Partner(const Partner &) = delete;
-  Partner &operator=(const Partner &) = delete;
+        back_(arena_.base() + 4096), child_([&] { return answer(rounds, decides); }) {}
 
   // False: there is no other process, or it does not answer.
   bool round(u64 number) {
-    if (child_ < 0) return false;
+    if (!child_.started()) return false;
     bare::post(choice_, there_, number);
     return bare::await(choice_, back_, number, kPollsMax);
   }
   // All rounds were made: the process ends by itself.
-  void done() { done_ = true; }
+  void done() { child_.done(); }
 
 private:
   bool answer(u64 rounds, bool decides) {
@@ -303,8 +318,7 @@ private:
   const X86Choice choice_;
   const Arena arena_;
   std::byte *const there_, *const back_;
-  pid_t child_ = -1;
-  bool done_ = false;
+  Child child_;  // the last: it runs in what stands before
 };
 
 }  // namespace
@@ -327,68 +341,56 @@ double BareLoops::put_gbps(u64 block_bytes, u64 times) {
 
 namespace {
 
-// Two rings of a page between two processes.
-struct Rings {
-  static constexpr u64 kMask = 255;
-  std::byte *there, *back;
-};
+constexpr u64 kRingMask = 255;  // of rings between two processes
 
 // Acquires in waves: as many lines as a wave may bring, but one while nothing comes.
 u64 take(const X86Choice &choice, const std::byte *ring, u64 next, u64 most) {
   constexpr u64 kWave = 64;
-  if (bare::arrived(choice, ring, Rings::kMask, next, 1) == 0) return 0;
-  return 1 + (most > 1 ? bare::arrived(choice, ring, Rings::kMask, next + 1,
-                                       std::min(kWave, most) - 1)
-                       : 0);
+  if (bare::arrived(choice, ring, kRingMask, next, 1) == 0) return 0;
+  const u64 more = std::min(kWave, most) - 1;
+  return 1 + (more > 0 ? bare::arrived(choice, ring, kRingMask, next + 1, more) : 0);
 }
 
 }  // namespace
 
 double BareLoops::flood_mps(u64 messages, u64 depth, bool decides) {
   const Arena arena(kHugePage, true);
-  const Rings rings{arena.base(), arena.base() + (Rings::kMask + 1) * kLineBytes};
+  std::byte *const there = arena.base();
+  std::byte *const back = there + (kRingMask + 1) * kLineBytes;
   std::byte *const mirror = pool_.base() + pool_.bytes() / 2;
   const u64 lines = pool_.bytes() / 2 / kLineBytes;
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) return 0;
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-    pin_to(0);
-    for (u64 next = 0, idle = 0; next < messages;) {
-      const u64 n = take(choice_, rings.there, next, std::min(depth, messages - next));
-      if (n == 0 && ++idle == kPollsMax) _exit(1);
+  Child other([&] {
+    for (u64 next = 0, idle = 0; next < messages && idle < kPollsMax; ++idle) {
+      const u64 n = take(choice_, there, next, std::min(depth, messages - next));
       if (n == 0) continue;
       if (decides) {
         places_.resize(n);
         for (u64 &place : places_) place = random() % lines;
         bare::decide(choice_, pool_.base(), mirror, places_);
       }
-      bare::post_many(choice_, rings.back, Rings::kMask, next, n);
+      bare::post_many(choice_, back, kRingMask, next, n);
       next += n;
       idle = 0;
     }
-    _exit(0);
-  }
-  pin_to(1);
-  u64 posted = 0, answered = 0, idle = 0;
+    return true;
+  });
+  if (!other.started()) return 0;
+  u64 posted = 0, answered = 0;
   const u64 start = now_ns();
-  while (answered < messages && idle < kPollsMax) {
+  for (u64 idle = 0; answered < messages && idle < kPollsMax; ++idle) {
     const u64 room = std::min(depth - (posted - answered), messages - posted);
     if (room >= depth / 2 || (room > 0 && posted + room == messages)) {
-      bare::post_many(choice_, rings.there, Rings::kMask, posted, room);
+      bare::post_many(choice_, there, kRingMask, posted, room);
       posted += room;
     }
-    const u64 n = posted > answered ? take(choice_, rings.back, answered, posted - answered) : 0;
+    const u64 n = posted > answered ? take(choice_, back, answered, posted - answered) : 0;
     answered += n;
-    idle = n > 0 ? 0 : idle + 1;
+    if (n > 0) idle = 0;
   }
   const u64 took = now_ns() - start;
-  if (answered < messages) kill(child, SIGKILL);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  return answered < messages ? 0 : static_cast<double>(messages) * 1e3 / static_cast<double>(took);
+  if (answered < messages) return 0;
+  other.done();
+  return static_cast<double>(messages) * 1e3 / static_cast<double>(took);
 }
 
 std::vector<u64> ping_pong_ns(u64 rounds, bool huge) {
